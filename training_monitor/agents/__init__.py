@@ -1,4 +1,4 @@
-"""Where agents and notebooks meet the package: the MCP server (`mcp/`), the skill (`skill/`), tables and charts."""
+"""Interfaces for agents and notebooks: the MCP server (`mcp/`), the skill (`skill/`), tables and charts."""
 
 from training_monitor import TYPE_CHECKING, export_names
 

@@ -28,7 +28,7 @@ _FIELDS = tuple(chart.field for chart in CHARTS)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Shown(PublicValue):
-    """What `show` returns: a notebook displays it, `print` writes text."""
+    """The result of `show`: a notebook displays it as HTML, and `print` writes it as text."""
 
     panel: Panel
     samples: tuple[tuple[str, tuple[FleetSample, ...]], ...] = ()
@@ -41,7 +41,7 @@ class Shown(PublicValue):
 
 
 def show(value: object) -> Shown:
-    """Display any result of this package in a notebook, as a table; histories also as charts.
+    """Display any result of this package in a notebook, as a table; histories are also displayed as charts.
 
     Args:
         value: any value that this package returns, or a dict or list of such values. Charts of loss, speed, GPU

@@ -1,4 +1,4 @@
-"""Checkpoints of a training, and whether they are complete."""
+"""Find the checkpoints of a training, and check whether they are complete."""
 
 from training_monitor import TYPE_CHECKING, export_names
 

@@ -70,20 +70,22 @@ def get_checkpoint_listing(
     is_wanted: Callable[[Checkpoint], bool] = lambda checkpoint: True,
     transport: Transport | None = None,
 ) -> CheckpointListing | None:
-    """Return the checkpoints of a directory, from the newest back to the newest complete one, and count the others.
+    """List the checkpoints of a directory, from the newest back to the newest complete one, and count the older ones.
 
-    Each round trip inspects as many of the newest as fit, whole or not at all, and the next one continues below them.
+    Each round trip inspects as many of the newest checkpoints as fit, each of them fully or not at all. The next round
+    trip continues with older checkpoints.
 
     Args:
-        head_pod: the target with the directory; default: this machine.
-        quiet_seconds: treat a checkpoint written to within this time as incomplete (0: do not).
-        is_wanted: the search goes back to a complete checkpoint for which this is true.
+        head_pod: the target that holds the directory; default: this machine.
+        quiet_seconds: treat a checkpoint as incomplete if it was written to in the last `quiet_seconds` seconds; 0
+            disables this.
+        is_wanted: the listing goes back to a complete checkpoint for which this function returns true.
 
     Returns:
-        CheckpointListing; None if the directory does not exist.
+        A CheckpointListing; None if the directory does not exist.
 
     Raises:
-        CommandError: the target could not be asked.
+        CommandError: the target could not be queried.
     """
     site = Site.of(head_pod or "local", namespace, transport)
     found: dict[str, Checkpoint] = {}
@@ -112,19 +114,21 @@ def list_checkpoints(
     """List the checkpoints in a directory, lowest step first; `complete` and `problem` show which ones are usable.
 
     The newest checkpoints are inspected first, back to the newest complete checkpoint; `complete` is None for older
-    checkpoints. At most 20,000 files and 2 MB of file names are read; `get_checkpoint_listing` also returns the number
-    of checkpoints beyond these limits.
+    checkpoints. At most 20,000 files and 2 MB of file names are listed; `get_checkpoint_listing` also returns the
+    number of checkpoints beyond these limits.
 
     The step comes from the header of a safetensors file, otherwise from the number in the name, or from the epoch if a
-    framework counts only epochs. A file without a number beside numbered ones (`NAME.safetensors` beside
-    `NAME_000000250.safetensors`) counts as the newest checkpoint of its step, even if NAME ends in a number. Files that
-    are overwritten in place or have no number (`last.ckpt`, `ckpt.pt`, `model_final.pth`) are listed only if there are
-    no other checkpoints. Their step is read from the header of a safetensors file; for other files it is 0 (unknown).
-    If a tracker file names a checkpoint that does not exist, this checkpoint is listed as incomplete.
+    framework counts only epochs. If a folder contains numbered files and one without a number
+    (`NAME_000000250.safetensors` and `NAME.safetensors`), the file without a number counts as the newest checkpoint of
+    its step, even if NAME ends in a number. Files that are overwritten in place or have no number (`last.ckpt`,
+    `ckpt.pt`, `model_final.pth`) are listed only if there are no other checkpoints. The step of such a file is read
+    from the header if it is a safetensors file; otherwise it is 0 (unknown). If a tracker file names a checkpoint that
+    does not exist, that checkpoint is listed as incomplete.
 
     Args:
         head_pod: the target that holds the directory; default: this machine.
-        quiet_seconds: treat a checkpoint that was written to within this many seconds as incomplete; 0 disables this.
+        quiet_seconds: treat a checkpoint as incomplete if it was written to in the last `quiet_seconds` seconds; 0
+            disables this.
 
     Returns:
         The checkpoints; an empty list if the directory has none or does not exist.
@@ -148,8 +152,8 @@ def find_latest_checkpoint(
     """Return the path of the complete checkpoint with the highest step; None if there are no checkpoints at all.
 
     Raises:
-        CheckpointNotFound: there are checkpoints, but none is known to be complete, so starting from step 0 must be
-            your decision. Also raised if `head_pod` is not given and this machine has no such folder.
+        CheckpointNotFound: there are checkpoints, but none is known to be complete, so you must decide whether to start
+            from step 0. Also raised if `head_pod` is not given and the folder does not exist on this machine.
         CommandError: the target could not be queried.
     """
     found = get_checkpoint_listing(checkpoint_dir, head_pod, namespace, transport=transport)

@@ -1,8 +1,9 @@
-"""What to try after an outside tool or service refused, by its own words. Pure.
+"""Suggest a fix for an error message of an external tool or service. Pure.
 
-The last line with known words decides, and in it the first row. A row with `then` is the cause of such a line and
-precedes it. Each row has an answer in tests/recorded/advice, with its source. Words that no row has are shown as they
-are, without advice: none is better than a wrong one.
+The last line that matches a row decides; if several rows match this line, the first of them does. A row with `then`
+describes the cause of a later line, and takes precedence over the row of that line. For each row there is a recorded
+message in tests/recorded/advice, with its source. A message that matches no row is shown without advice, because no
+advice is better than wrong advice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.regex import regex
 
-QUESTIONS, PROGRAMS = "questions", "programs"  # what waits for a person's answer; errors of any program
+QUESTIONS, PROGRAMS = "questions", "programs"  # prompts that wait for input; errors of any program
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,10 @@ class Advice:
     """One row.
 
     Attributes:
-        words: a pattern of what the tool prints.
-        kind: the class of the error, if these words decide it.
-        hint: what to try; it may name groups of the pattern.
-        then: a pattern of later lines that these words explain: if one of those decides, this row does instead.
+        words: a pattern for the tool's message.
+        kind: the class of the error, if the message determines it.
+        hint: the suggested fix, which may refer to groups of the pattern.
+        then: a pattern for later lines that this message explains: if such a line would decide, this row does instead.
     """
 
     words: re.Pattern[str]
@@ -43,25 +44,25 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """The row that fits an answer: the class of the error, what to try, and the line where its words are."""
+    """The advice for a message: the class of the error, the suggested fix, and the line that matched."""
 
     kind: type[CommandError] | None
     hint: str
     line: str
 
 
-_LOG_IN = "log in once in a terminal, as the message describes, then try again: no input is possible here"
-_WAITS = "run the program once in a terminal: it prompts for input, which is not possible here"
-_CERTIFICATE = "renew the certificate, and compare the clocks of this machine and the server"
-_KEYS = "check the user name, and that the host has your public key (ssh-add -l lists your keys)"
+_LOG_IN = "log in once in a terminal, as the message describes, then try again: you cannot answer prompts here"
+_WAITS = "run the program once in a terminal, and answer its prompt there"
+_CERTIFICATE = "renew the certificate, and check that the clocks of this machine and the server agree"
+_KEYS = "check the user name, and check that the host has your public key (ssh-add -l lists the keys of your agent)"
 _NOT_LET_IN = "log in once in a terminal, or ask the administrator of the host"
-_SCHEME = "correct the scheme or port of the server in the kubeconfig"
+_SCHEME = "correct the URL scheme or the port of the server in the kubeconfig"
 _CONTEXTS = "choose an existing context: kubectl config get-contexts lists them"
 _NOT_RUNNING = "check whether the pod is running: kubectl get pod"
 _INSTALL = r"install \1 on the machine that printed the message"
 _NO_SSH_KEY = r"Permission denied \((?:publickey|password|keyboard|gssapi|hostbased)"
 _JUMP = r"Connection closed by UNKNOWN"
-# Lines that only follow from what was printed before.
+# Lines that are only consequences of earlier lines.
 _AFTER_KEY = rf"{_NO_SSH_KEY}|{_JUMP}|Too many authentication failures"
 _AFTER_LOGIN = (
     rf"executable \S+ failed with exit code|getting credentials|{_JUMP}|must be logged in"
@@ -69,7 +70,7 @@ _AFTER_LOGIN = (
 )
 _AFTER_CUT = r"Connection (?:to \S+ )?closed by(?! UNKNOWN)|Connection reset by"
 
-# Words, hint and, where there is one, `then`; or the kind of the rows below it, which is None until then.
+# A pattern, a hint and an optional `then`; or the kind of the rows that follow (None for the first rows).
 _Row = tuple[str, str] | tuple[str, str, str] | type[CommandError] | None
 _ROWS: dict[str, tuple[_Row, ...]] = {
     QUESTIONS: (
@@ -81,10 +82,10 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             r"|open it by clicking on the link:",
             _LOG_IN,
         ),
-        (r"Enter passphrase for", "load the key into the agent first: ssh-add FILE"),
+        (r"Enter passphrase for", "load the key into the ssh agent first: ssh-add FILE"),
         (
             r"Enter PIN for|Confirm user presence|Tap any security key",
-            "use a key that needs no PIN or touch, or ssh-add it first",
+            "use a key that needs no PIN or touch, or load this key into the ssh agent first (ssh-add)",
         ),
         (
             r"Are you sure you want to continue connecting",
@@ -102,7 +103,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"(?:Username|Password) for 'https?:|(?:^|\s)(?:password|username|(?<!last )login):\s*\Z"
             r"|\[sudo\] password for [^\n]{1,100}:\s*\Z",
-            "save the credentials where the program reads them: no input is possible here",
+            "save the credentials where the program looks for them: it cannot prompt for them here",
         ),
         (
             r"\[y/n\]|\(y/n\)|\(yes/no\)|enter your [\w -]{0,40}(?:code|key|password|token)"
@@ -119,7 +120,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"executable aws-iam-authenticator not found",
-            "install aws-iam-authenticator, or run aws eks update-kubeconfig, which configures the aws command instead",
+            "install aws-iam-authenticator, or run aws eks update-kubeconfig, so that the aws command is used instead",
         ),
         (
             r"executable (?:kubelogin|kubectl-oidc_login) not found|unknown command \"oidc-login\"",
@@ -129,30 +130,30 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"exec: executable ([\w./+-]{1,80}) not found", r"install \1 and put it on PATH"),
         (
             r"no kind \"ExecCredential\"|invalid apiVersion \"client\.authentication\.k8s\.io",
-            "update the plugin and get the kubeconfig again: they use different versions of the same API",
+            "update the login plugin, and download the kubeconfig again: the two use different versions of an API",
         ),
         (
             r"The (?:gcp|azure) auth plugin has been removed|no Auth Provider found for name",
-            "get a kubeconfig that uses the login plugin of your cloud: this kubectl no longer supports the old method",
+            "get a kubeconfig that uses your cloud's login plugin: this kubectl does not support the old login method",
         ),
         (
             r"executable ([\w./+-]{1,80}) failed with exit code",
-            r"log in again: \1 could not get the credentials",
+            r"log in again: \1 could not obtain credentials",
         ),
         # ---- the container
         TargetUnreachable,
         (
             r"chdir to cwd \(",
-            "the working directory of the container is missing: create or mount it, or change workingDir",
+            "create or mount the working directory of the container, which is missing, or change workingDir",
         ),
         LocalFailure,
         (
             r"exec: \"[^\"\n]{1,200}\":.{0,200}(?:executable file not found|no such file or directory)",
-            "choose another container, since this one has no `sh`: k8s://namespace/pod/container",
+            "choose another container (k8s://namespace/pod/container): this one has no `sh`",
         ),
         (
             r"container \S+ is not valid for pod|a container name must be specified for pod",
-            "name one of the pod's containers: k8s://namespace/pod/NAME",
+            "specify one of the pod's containers: k8s://namespace/pod/NAME",
         ),
         # ---- the node
         TargetUnreachable,
@@ -162,18 +163,18 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"error dialing backend|dial tcp \S+:10250",
-            "check the node of the pod, which the API server cannot reach: kubectl get nodes",
+            "check the node of the pod (kubectl get nodes): the API server cannot reach the node",
         ),
         AccessDenied,
         (
             r"unable to upgrade connection: (?:Forbidden|Unauthorized|Authorization error)"
             r"|resource=nodes, subresource=proxy",
-            "ask the cluster's administrator to grant nodes/proxy to the API server's user: the node refuses it",
+            "ask the cluster's administrator to grant the permission nodes/proxy to the API server's user",
         ),
         # ---- the connection to the API server
         (
             r"tls: certificate required",
-            "get a kubeconfig with a client certificate: the server requires one, and yours has none",
+            "get a kubeconfig with a client certificate: the server requires one, and your kubeconfig has none",
         ),
         TargetUnreachable,
         (
@@ -183,19 +184,19 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"Unable to connect to the server: Forbidden\s*$|parsing HTTP 407|socks connect\b|proxyconnect",
-            "check HTTPS_PROXY and NO_PROXY",
+            "check the environment variables HTTPS_PROXY and NO_PROXY",
             r"was refused - did you specify",
         ),
         AccessDenied,
         (
             r"oauth2: cannot fetch token|oauth2: \"?invalid_grant|No valid id-token, and cannot refresh",
-            "log in to the cluster again: the saved login cannot be renewed",
+            "log in to the cluster again: the saved login could not be renewed",
         ),
         # ---- the configuration
         TargetUnreachable,
         (
             r"localhost:8080 was refused|missing or incomplete configuration|no configuration has been provided",
-            "get a kubeconfig for your cluster, or set KUBECONFIG: kubectl found none here",
+            "get a kubeconfig for your cluster, or set KUBECONFIG: kubectl found no kubeconfig",
         ),
         AccessDenied,
         (r"(?:context|cluster|auth info) \S+ does not exist|no context exists|context was not found", _CONTEXTS),
@@ -203,18 +204,21 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"current-context is not set", _CONTEXTS),
         (
             r"error loading config file|unable to read (?:client-cert|client-key|certificate-authority)",
-            "fix the kubeconfig, or the file that the message names",
+            "fix the kubeconfig, or the file named in the message",
         ),
         # ---- rights
         AccessDenied,
-        (r"exceeded quota", "free the resources that the message names, or request a larger quota: kubectl get quota"),
+        (
+            r"exceeded quota",
+            "free the resources named in the message, or request a larger quota (kubectl get quota shows your quota)",
+        ),
         (
             r"violates PodSecurity",
             "change the securityContext of the pod as the message describes, or use a namespace that permits it",
         ),
         (
             r"admission webhook .* denied",
-            "change the fields that the message names: an admission webhook of the cluster rejected the request",
+            "change the fields named in the message: an admission webhook of the cluster rejected the request",
         ),
         (
             r"\"system:anonymous\"|\(Unauthorized\)|server.{0,80}Unauthorized|must be logged in"
@@ -223,24 +227,24 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"is forbidden: .{0,300}cannot (\w{1,20}) resource \"([a-z.]{1,60})/([a-z]{1,40})\"",
-            r"request the permission that the message names; to check it: kubectl auth can-i \1 \2 --subresource=\3",
+            r"request the permission named in the message; to check it, run: kubectl auth can-i \1 \2 --subresource=\3",
         ),
         (
             r"is forbidden: .{0,300}cannot (\w{1,20}) resource \"([a-z.]{1,60})\"",
-            r"request the permission that the message names; to check it: kubectl auth can-i \1 \2",
+            r"request the permission named in the message; to check it, run: kubectl auth can-i \1 \2",
         ),
-        (r"\(Forbidden\)|is forbidden:", "ask the cluster's administrator for the permission that the message names"),
+        (r"\(Forbidden\)|is forbidden:", "ask the cluster's administrator for the permission named in the message"),
         # ---- what is not there, or does not run
         TargetNotFound,
         (r"\(NotFound\): namespaces", "check the namespace: kubectl get namespaces"),
         (r"\(NotFound\): (?!pods )([a-z][a-z.]{1,60}) \"", r"check the name and the namespace: kubectl get \1 -A"),
         (r"\(NotFound\)|(?<![\w.])pods? \S+ not found", "check the pod, container and namespace: kubectl get pods -A"),
         TargetEnded,
-        (r"completed pod", "look for the pod that replaced this one, which has ended: kubectl get pods"),
+        (r"completed pod", "find the pod that replaced this one (kubectl get pods): this pod has ended"),
         TargetUnreachable,
         (
             r"waiting to start: (?:CrashLoopBackOff|.{0,60}can't be pulled)",
-            "find out why the container does not start: kubectl describe pod, and kubectl logs -p for its last attempt",
+            "find out why the container does not start: kubectl describe pod, and kubectl logs -p for the last attempt",
         ),
         (
             r"container not found|(?:pod|container)\b.{0,200}is not (?:created or )?running"
@@ -255,7 +259,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"Error from server \(Timeout\)|etcdserver: (?:request timed out|leader changed)",
-            "try again: the API server responded, but its storage was too slow",
+            "try again: the storage of the API server was too slow",
         ),
     ),
     "ssh": (
@@ -267,13 +271,13 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"Host key verification failed|IDENTIFICATION HAS CHANGED|Host key for \S+ has changed",
-            "run plain ssh to the host: it prints which line of your known_hosts files does not match",
+            "connect to the host with plain ssh, which shows the line of your known_hosts files that does not match",
             _JUMP,
         ),
         LocalFailure,
         (
             r"\bexec: ([\w.+-]{1,60}): not found(?=[\s\S]{0,400}(?:UNKNOWN|kex_exchange))",
-            r"install \1 here: ProxyCommand in your ssh configuration uses it",
+            r"install \1 on this machine: ProxyCommand in your ssh configuration uses it",
             rf"{_JUMP}|kex_exchange_identification",
         ),
         # ---- keys
@@ -284,12 +288,12 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             "use an ed25519 key, or allow old RSA keys for this host: PubkeyAcceptedAlgorithms +ssh-rsa",
             _AFTER_KEY,
         ),
-        (r"agent refused operation", "load the key again with ssh-add FILE: the agent refuses to use it", _AFTER_KEY),
+        (r"agent refused operation", "load the key again with ssh-add FILE: the agent refused to use it", _AFTER_KEY),
         (r"signing failed for .{0,300}device not found", "plug in the security key that holds the ssh key", _AFTER_KEY),
         (r"Certificate invalid: expired", "renew the ssh certificate of your key", _AFTER_KEY),
         (
             r"^Load key \"[^\"\n]{1,300}\": (?:error in libcrypto|invalid format|Permission denied)",
-            "check the key file that the message names: it is damaged, unreadable or in another format",
+            "check the key file named in the message: it is damaged, unreadable or in an unsupported format",
             _AFTER_KEY,
         ),
         (
@@ -301,24 +305,28 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"Permission denied \(gssapi[\w,-]*\)", "get a Kerberos ticket: kinit"),
         (
             r"Too many authentication failures",
-            "offer only one key: set IdentityFile and IdentitiesOnly=yes for this host (ssh-add -l lists your keys)",
+            "offer only one key: set IdentityFile and IdentitiesOnly=yes for this host in your ssh configuration",
             rf"{_JUMP}|{_AFTER_CUT}|^Disconnected from",
         ),
         (rf"{_NO_SSH_KEY}|No supported authentication methods available", _KEYS, _JUMP),
         # ---- accounts
         (
             r"pam_slurm_adopt|no active jobs on this node",
-            "choose a node on which a job of yours runs: Slurm admits you only there (squeue --me lists these nodes)",
+            "choose a node on which one of your jobs is running (see squeue --me): Slurm admits you only to such nodes",
             _AFTER_CUT,
         ),
         (
             r"account is currently not available|account has expired",
-            "use another user, or ask the administrator of the host: this account cannot log in",
+            "log in as another user, or ask the administrator of the host: this account cannot log in",
             _AFTER_CUT,
         ),
         (r"password has expired|Password expired\. Change|required to change your password", _NOT_LET_IN, _AFTER_CUT),
         TargetUnreachable,
-        (r"Too many logins for", "close other logins of this user: the host limits their number", _AFTER_CUT),
+        (
+            r"Too many logins for",
+            "close other sessions of this user: the host limits the number of logins per user",
+            _AFTER_CUT,
+        ),
         (
             r"pam_nologin|System is booting up|System is going down",
             "try again in a few minutes: the host is starting or shutting down",
@@ -329,36 +337,36 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"Bad owner or permissions on|Bad configuration option|terminating, \d+ bad configuration"
             r"|^Bad port '|line \d+: (?:Bad number|no argument after keyword)|line \d+: Missing argument",
-            "fix the ssh configuration: the message names the error",
+            "fix the ssh configuration: the message describes the error",
         ),
         # ---- the connection
         TargetUnreachable,
         (
             r"no matching (?:host key type|key exchange method|cipher|mac) found",
-            "allow one of the algorithms in the message for this host in your ssh configuration: it offers no others",
+            "in your ssh configuration, allow an algorithm from the message for this host: the host offers no others",
             _JUMP,
         ),
         (
             r"banner line contains invalid characters",
-            "check the port: the program that listens there is not an ssh server",
+            "check the port: the program listening on this port is not an ssh server",
             rf"{_AFTER_CUT}|banner exchange",
         ),
         (
             r"Connection closed by UNKNOWN|stdio forwarding failed|administratively prohibited"
             r"|open failed: connect failed",
-            "check the jump host: connect to it alone, and from it to the target",
+            "check the jump host: connect to the jump host alone, and from there to the target",
         ),
         (
             r"Session open refused by peer|shell request failed on channel",
-            "close other sessions: this connection (MaxSessions) or this user has reached the limit of the host",
+            "close other sessions: this connection (MaxSessions) or this user has reached the host's limit",
         ),
         (
             r"Error response from daemon: .{0,200}is not running",
-            "start the container on the host: docker ps -a shows it",
+            "start the container on the host (docker ps -a lists the containers)",
         ),
         (
             r"kex_exchange_identification|ssh_exchange_identification",
-            "try again in a minute: the host has many connections and closes new ones before the login",
+            "try again in a minute: the host has too many connections and closes new ones before the login",
             _AFTER_CUT,
         ),
     ),
@@ -367,7 +375,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         AccessDenied,
         (
             r"not authorized to perform: sts:AssumeRole",
-            "request permission to assume the role that the message names",
+            "request permission to assume the role named in the message",
             _AFTER_LOGIN,
         ),
         (
@@ -414,16 +422,16 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"certificate signed by unknown authority|unable to get local issuer certificate"
             r"|self[- ]signed certificate",
-            "get the kubeconfig again, or install the CA certificate of this server",
+            "download the kubeconfig again, or install the CA certificate of this server",
         ),
         (
             r"certificate is valid for .*, not |doesn't contain any IP SANs|certificate relies on legacy Common Name",
-            "use a host name that the certificate is valid for",
+            "use a host name for which the certificate is valid",
         ),
         # ---- services that are busy
         (
             r"\b503 Service Unavailable|\(ServiceUnavailable\)|currently unable to handle the request",
-            "try again in a minute: the server, or a proxy in front of it, is not ready",
+            "try again in a minute: the server, or a proxy in front of the server, is not ready",
         ),
         (
             r"TLS handshake timeout",
@@ -431,18 +439,21 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         # ---- hosts
         None,
-        (r"No space left on device|Disk quota exceeded", "free some space: the disk in the message is full"),
-        (r": Read-only file system", "check dmesg on the target: the disk in the message is read-only"),
+        (
+            r"No space left on device|Disk quota exceeded",
+            "free some space: the disk is full, or your disk quota is used up",
+        ),
+        (r": Read-only file system", "check dmesg on the target: the file system is read-only"),
         (
             r"fork: (?:retry: )?Resource temporarily unavailable|\bCannot fork\b|fork: Cannot allocate memory",
-            "end some programs on the target: it has reached its limit of processes or memory",
+            "end some programs on the target, which has reached its limit of processes or memory",
             _AFTER_CUT,
         ),
         # ---- networks
         TargetUnreachable,
         (
             r"connect: operation not permitted",
-            "check the firewall and the sandbox of this machine: one of them forbids the connection",
+            "check the firewall and the sandbox of this machine: one of them blocks the connection",
         ),
         (
             r"no such host|could not resolve|name or service not known|temporary failure in name resolution"
@@ -460,7 +471,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"reset by peer|\bEOF\b|connection closed|closed idle connection|broken pipe|lost connection"
             r"|Connection reset by \S{1,60} port|Connection to \S{1,100} closed by remote host",
-            "try again: the connection was cut; if that persists, check the network and that the server is up",
+            "try again: the connection was lost. If this happens again, check the network and the server",
         ),
     ),
     "vastai": (
@@ -497,7 +508,7 @@ def _compiled(words: str) -> re.Pattern[str]:
 
 
 def advice_of(*rows: _Row) -> tuple[Advice, ...]:
-    """Return the rows of a tool, or of a channel, which has them beside it."""
+    """Compile the rows of a tool or of a notification channel."""
     made, kind = list[Advice](), None
     for row in rows:
         if isinstance(row, tuple):
@@ -511,7 +522,7 @@ ADVICE = {tool: advice_of(*rows) for tool, rows in _ROWS.items()}
 
 
 def find_advice(said: str, *tools: str | tuple[Advice, ...]) -> Advised | None:
-    """Return what the rows of tools, or other rows, have for an answer; None if its words are unknown."""
+    """Return the advice for a message from the rows of some tools, or from other rows; None if no row matches."""
     chosen = find_row(said, *tools)
     if chosen is None:
         return None
@@ -520,7 +531,7 @@ def find_advice(said: str, *tools: str | tuple[Advice, ...]) -> Advised | None:
 
 
 def find_row(said: str, *tools: str | tuple[Advice, ...]) -> tuple[Advice, re.Match[str]] | None:
-    """Return the row that decides, and where its words are."""
+    """Return the row that decides, and its match in the message."""
     rows = (row for tool in tools for row in (ADVICE.get(tool, ()) if isinstance(tool, str) else tool))
     known = [(row, found) for row in rows if (found := _last_match(row.words, said))]
     if not known:
@@ -531,7 +542,7 @@ def find_row(said: str, *tools: str | tuple[Advice, ...]) -> tuple[Advice, re.Ma
 
 
 def _last_match(words: re.Pattern[str], said: str) -> re.Match[str] | None:
-    """Return the first match in the last line that has one."""
+    """Return the first match in the last line that contains a match."""
     last: re.Match[str] | None = None
     for found in words.finditer(said):
         if last is None or said.find("\n", last.start(), found.start()) >= 0:
@@ -540,7 +551,7 @@ def _last_match(words: re.Pattern[str], said: str) -> re.Match[str] | None:
 
 
 def _latest(known: list[tuple[Advice, re.Match[str]]]) -> tuple[Advice, re.Match[str]]:
-    """Return the first of those in the last line."""
+    """Return the first of the matches in the last line."""
     return max(known, key=lambda each: _start_of(each[1]))
 
 

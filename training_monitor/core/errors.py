@@ -161,7 +161,7 @@ class TrainingMonitorError(Exception):
 
 
 class SettingsError(TrainingMonitorError, ValueError):
-    """An invalid setting. `key` is its name, with the prefix `FILE: ` if the setting is from a file."""
+    """An invalid setting. `key` is the name of the setting, with the prefix `FILE: ` if the setting is from a file."""
 
     def __init__(self, key: str, value: object, expected: str, *, file: str = "") -> None:
         self.value, self.expected = value, expected
@@ -214,7 +214,7 @@ def did_you_mean(name: str, names: Collection[str]) -> str:
 
 
 class CommandError(TrainingMonitorError):
-    """A failed command. `answered` is true if the target responded; then only the result of this command is unknown."""
+    """A failed command. If `answered` is true, the target responded, and only the result of this command is unknown."""
 
     def __init__(
         self,
@@ -276,7 +276,7 @@ class CommandFailed(CommandError):
 
 
 class LocalFailure(CommandError):
-    """The command could not be started here, was malformed, or printed too much; the target's state is unknown."""
+    """The command could not be started here, was malformed, or printed too much. The target's state is unknown."""
 
 
 class StateError(TrainingMonitorError):
@@ -284,10 +284,10 @@ class StateError(TrainingMonitorError):
 
 
 class RestError(TrainingMonitorError):
-    """A failed request.
+    """A failed HTTP request.
 
-    `retry_after`: seconds to wait, as the server asked; `temporary`: a retry may succeed; `body`: the beginning of the
-    server's answer, masked.
+    `retry_after` is the number of seconds to wait, as requested by the server. `temporary` is true if a retry may
+    succeed. `body` is the beginning of the server's response, with secrets masked.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class ParseError(TrainingMonitorError, ValueError):
 
 
 class JobNotFound(TrainingMonitorError):
-    """There is no such job, training or wait."""
+    """No such job, training or wait exists."""
 
 
 class JobExists(TrainingMonitorError):
@@ -323,7 +323,7 @@ class JobExists(TrainingMonitorError):
 
 
 class CheckpointNotFound(TrainingMonitorError):
-    """There is no usable checkpoint."""
+    """No usable checkpoint was found."""
 
 
 class InstanceNotFound(TrainingMonitorError):
@@ -339,9 +339,9 @@ class AlreadySupervised(TrainingMonitorError):
 
 
 class LeaseLost(TrainingMonitorError):
-    """Another worker owns the job now, or may own it: the caller must not touch it any more.
+    """Another worker owns the job, or may own it. The caller must stop working on the job.
 
-    `owner` names the other worker if it is known; `number` counts the owners of a claim.
+    `owner` is the other worker, if known. `number` is the number of the claim, which increases with every owner.
     """
 
     def __init__(self, what: str, *, hint: str | None = None, owner: str | None = None, number: int = 0) -> None:

@@ -19,7 +19,7 @@ class JobStatus(str, Enum):
 
         PENDING -> RUNNING -> SUCCEEDED | FAILED | STOPPED
 
-    STOPPED means that a person stopped the job. This status is final; such a job is never restarted.
+    STOPPED means that a person stopped the job. A job that a person stopped is never restarted.
     """
 
     PENDING = "PENDING"
@@ -200,11 +200,11 @@ class RayResources(PublicValue):
 class Progress(PublicValue):
     """The most recent progress shown by a log; None means that the log does not show it.
 
-    `step` is the optimizer step of the job. If a log counts steps only within each epoch, `epoch_step` is this count
+    `step` is the optimizer step of the job. If a log counts steps only within each epoch, `epoch_step` is this count,
     and `epoch_steps` the number of steps per epoch; `job_progress` derives the step of the job from them. `epoch` and
-    `total_epochs` are the values that the log shows. `epochs_done` is the number of completed epochs, including the
+    `total_epochs` are the values as printed in the log. `epochs_done` is the number of completed epochs, including the
     fraction of the current one, and `epochs_planned` the total. `steps_before` is the number of steps in earlier
-    epochs, for logs that do not show the length of an epoch.
+    epochs, for logs that do not state the length of an epoch.
     """
 
     step: int | None = None
@@ -278,7 +278,7 @@ class RunEvent(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Goodput(PublicValue):
-    """The share (0..1) of `total_seconds` spent on steps that were not lost, and the seconds by cause."""
+    """The share (0..1) of `total_seconds` spent on steps that were not lost, and the number of seconds by cause."""
 
     goodput: float | None
     total_seconds: float
@@ -291,8 +291,8 @@ class Failure(PublicValue):
 
     `error_class` is transient | hardware | user | ambiguous | external_stop. `action` is restart | restart_elsewhere |
     restart_previous_checkpoint | stop | ignore | monitor. `evidence` is the decisive line, and `rank` the rank that
-    wrote it. `fingerprint` stays the same when this failure occurs at another time, address or rank. `advice` describes
-    what to try.
+    wrote it. `fingerprint` ignores times, numbers, addresses, paths and ranks, so it is the same when the failure
+    recurs. `advice` describes what to try.
     """
 
     category: str
@@ -333,9 +333,9 @@ class CheckpointFile:
 class Checkpoint(PublicValue):
     """A checkpoint: its path, step and size, and whether it is complete.
 
-    `complete` is None if the checkpoint was not fully inspected; `problem` has the reason. `size_bytes` is None if
-    unknown. `modified_at` is the time at which its newest file was written. `age` is the number of seconds since then,
-    by the target's clock.
+    `complete` is None if the checkpoint was not fully inspected; `problem` then contains the reason. `size_bytes` is
+    None if unknown. `modified_at` is the time of the last write to any of its files. `age` is the number of seconds
+    since `modified_at`, by the target's clock.
     """
 
     path: str
@@ -348,7 +348,7 @@ class Checkpoint(PublicValue):
 
     @property
     def content(self) -> str:
-        """Return an identifier of the stored content, which changes when the checkpoint is written again."""
+        """Return an identifier of the stored content, which changes when the checkpoint is rewritten."""
         return f"{self.path} {self.size_bytes} {self.modified_at}"
 
 
@@ -387,9 +387,9 @@ class Event(PublicValue):
     `kind` is progress | started | adopted | resumed | ignored | detected | refused | waiting | unreachable | reached |
     moved | stopping | explained | stopped | removed | finished. `text` is one sentence with the evidence; for
     `explained` it is a paragraph. `view` is the look that a `progress` event is based on. `checkpoint` is the path of
-    the checkpoint from which a `started` attempt resumes. For a `finished` run, `outcome` is how the run ended,
-    `runtime` is the number of seconds since its supervision began, and `checkpoint_step` is the step of its newest
-    complete checkpoint; None if unknown.
+    the checkpoint from which a `started` attempt resumes. For a `finished` event, `outcome` describes how the run
+    ended, `runtime` is the number of seconds since its supervision began, and `checkpoint_step` is the step of its
+    newest complete checkpoint; None if unknown.
     """
 
     kind: str

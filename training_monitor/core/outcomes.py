@@ -34,16 +34,16 @@ class UploadReport(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TerminationPlan(PublicValue):
-    """The actions to take when a run is terminated, or after it has ended by itself.
+    """The actions to take when a run is terminated, or after it has ended on its own.
 
-    `upload_to` lists destinations for the newest complete checkpoint. They are tried in order until an upload succeeds
-    (see `upload_checkpoint`). `destroy` ends the rental of a vast.ai target after the upload is verified;
-    `destroy_without_upload` ends it even without an upload, so the data on its disk is lost. `end` is `terminated`, or
-    how the run ended by itself: finished | failed | stopped | ended. Only the model of a finished run is published as
-    complete; the README of any other model gets `tags`. If the target cannot be reached for `unreachable_seconds`, the
-    current action is abandoned. `is_hang` means that the run is terminated because it hangs. In that case, all ranks
-    are inspected first (see `explain_training`), for at most `roll_call_timeout` seconds. `roll_call_timeout` is at
-    least 5, or 0 for no inspection.
+    `upload_to` lists destinations for the newest complete checkpoint. The destinations are tried in order until an
+    upload succeeds (see `upload_checkpoint`). `destroy` ends the rental of a vast.ai target after the upload is
+    verified; `destroy_without_upload` ends it even without an upload, so the data on its disk is lost. `end` is
+    `terminated`, or how the run ended on its own: finished | failed | stopped | ended. Only the model of a finished run
+    is published as complete; the README of any other model gets `tags`. If the target cannot be reached for
+    `unreachable_seconds`, the current action is abandoned. `is_hang` means that the run is being terminated because it
+    hangs. In that case, all ranks are inspected first (see `explain_training`), for at most `roll_call_timeout`
+    seconds. `roll_call_timeout` is at least 5, or 0 to skip the inspection.
     """
 
     reason: str = "Stall detected, grace period expired"
@@ -69,16 +69,17 @@ class TerminationPlan(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TerminationReport(PublicValue):
-    """The result of terminating a run, or of saving it after it ended.
+    """The result of terminating a run, or of saving its outputs after it ended.
 
     None means that an action was not tried, or that its result is unknown. `stopped` is true if no process of the run
-    is left; `left` lists the processes that survived SIGKILL as `PID STATE` (state D waits for a disk or driver).
-    `checkpoint` is the checkpoint to upload. `destroyed` is True if the service confirmed that it destroyed the
-    instance. `destroyed` is False if the instance was kept; `kept` is the reason. `gone` is true if two responses of
-    the service agree that the instance does not exist; if `destroyed` is not True in that case, the instance
-    disappeared by itself or the confirmation was lost. `unlisted_checkpoints` is the number of older checkpoints that
-    were not inspected and are not in `checkpoints`. `success` is true if every planned action was done. `explanation`
-    is the cause of a hang, and `roll_call` is the folder with the data collected from the ranks.
+    is left; `left` lists the processes that survived SIGKILL as `PID STATE` (in state D, a process is waiting for a
+    disk or driver). `checkpoint` is the checkpoint that was chosen for upload. `destroyed` is True if the service
+    confirmed that it destroyed the instance. `destroyed` is False if the instance was kept; `kept` then contains the
+    reason. `gone` is true if two responses of the service agree that the instance does not exist; if `destroyed` is not
+    True in that case, the instance disappeared on its own or the confirmation was lost. `unlisted_checkpoints` is the
+    number of older checkpoints that were not inspected and are not in `checkpoints`. `success` is true if every planned
+    action was done. `explanation` is the cause of a hang, and `roll_call` is the folder with the data collected from
+    the ranks.
     """
 
     success: bool
@@ -116,7 +117,7 @@ class WaitReport(PublicValue):
     Attributes:
         outcome: met (one of the conditions holds) | missed (the training ended or stalled first) | unknown (the
             training ended with an unknown result, or has disappeared) | timeout | interrupted (by `stopping`).
-        condition: the condition that holds, as it was given.
+        condition: the condition that was met, as passed by the caller.
         conditions: all conditions of the wait.
         reason: one sentence with the evidence.
         target, name, job_id: identify the training; `name` is its display name.

@@ -126,13 +126,13 @@ class NodeEfaReport(EfaReport):
 
 
 class EfaClusterReport(EfaReport):
-    """The EFA state of all pods; `transport` is "mixed" if the pods differ."""
+    """The EFA state of all pods; `transport` is "mixed" if the pods use different transports."""
 
     per_node: list[NodeEfaReport]
 
 
 class OneGpuReport(TypedDict):
-    """One GPU of a node as reported by nvidia-smi, in per cent, MB and watts; None means unknown."""
+    """One GPU of a node as reported by nvidia-smi, in percent, MB and watts; None means unknown."""
 
     index: int | None
     util: float | None
@@ -250,7 +250,7 @@ class HealthReport(TypedDict):
 
 
 class MonitorReport(TypedDict):
-    """How a watch of a job ended; see `monitor_job`."""
+    """The result of watching a job; see `monitor_job`."""
 
     status: str
     duration: float
@@ -313,9 +313,9 @@ class RestartReport(TypedDict):
     """The result of a supervised run. `reason` begins with `outcome`.
 
     `goodput` is 0..1, and `badput` is the lost seconds by cause. Values that were not observed are None. For example,
-    `goodput` and the phases of an attempt are None if fewer than two looks found a step of the attempt. The startup
-    time is None if the attempt had made steps before the first look. `steps_lost` is None if the number is unknown for
-    any attempt. `explanation` is the cause of the last hang.
+    `goodput` and the phases of an attempt are None if fewer than two looks observed a step of the attempt. The startup
+    time is None if the attempt had already completed steps at the first look. `steps_lost` is None if the number of
+    lost steps is unknown for any attempt. `explanation` is the cause of the last hang.
     """
 
     success: bool
@@ -333,7 +333,7 @@ class RestartReport(TypedDict):
 
 
 class GpuCheckReport(TypedDict):
-    """One GPU: `gpu_utilization` in per cent, and `gpu_power` as power draw divided by the power limit, 0 to 1."""
+    """One GPU: `gpu_utilization` in percent, and `gpu_power` as power draw divided by the power limit, 0 to 1."""
 
     index: int | None
     name: str | None
@@ -390,10 +390,11 @@ class JobCheckReport(TypedDict):
 class CheckReport(TypedDict):
     """The result of `check_training`. `jobs` lists the trainings that were found, worst first.
 
-    `verdict` is the verdict of the first job, or unknown if there are no jobs. `not_looked_at` is the number of
-    trainings that were found but not inspected. `not_seen` has an entry for these trainings, and for processes and jobs
-    that could not be queried. Each entry has a description, the reason, and a `count` (None if unknown). While
-    `not_seen` is not empty, `verdict` is unknown or failed.
+    `verdict` is the verdict of the first job, if the search was complete; it is unknown if there are no jobs.
+    `not_looked_at` is the number of trainings that were found but not inspected. `not_seen` has an entry for the
+    trainings that were not inspected, and for processes and jobs that could not be queried. Each entry has a
+    description, the reason, and a `count` (None if unknown). If `not_seen` is not empty, `verdict` is unknown or
+    failed.
     """
 
     schema: str

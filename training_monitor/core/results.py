@@ -33,17 +33,18 @@ class ContainerEnd:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PodState(PublicValue):
-    """A pod, or what else its `kind` is, as what runs it reports it.
+    """The state of a pod, container, job or node (see `kind`), as reported by the system that runs it.
 
     `phase` is Running, Pending, Suspended, Stopped (by a person), Succeeded, Failed or Unknown. `category` is the class
-    of its failure, where that is known, and `resume` the command that continues it while it is suspended.
-    `terminated`, `exit_code` and `terminated_at` (epoch seconds) are those of its worst container end.
+    of its failure, if known. `resume` is the command that resumes it while it is suspended. `terminated`, `exit_code`
+    and `terminated_at` (epoch seconds) describe the most serious end of one of its containers, and `ended_container` is
+    that container. If the pod has ended, that is a container that failed, preferably the one that ran the training.
+    `ends` has the ends of all containers that will not be started again.
 
-    Of a pod that has ended they are those of the container that failed, that of the training before others.
-    `ended_container` is the container of that end; `ends` are those of all that have ended for good. `containers` are
-    those it has, with GPUs first. `main_container` is the one that is meant where none is named: of a pod that has
-    ended with an error the one that failed, else the only one with GPUs in its limits; None: that is not known, or it
-    has one container only. `default_container` is the one where kubectl runs a command if none is named.
+    `containers` are the containers of the pod, those with GPUs first. `main_container` is the container that is used if
+    none is named. If the pod has ended with an error, that is the container that failed; otherwise it is the only
+    container with GPUs in its limits. It is None if unknown, or if the pod has only one container. `default_container`
+    is the container in which kubectl runs a command if none is named.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""What a secret looks like: names that say so, contexts in which a value is one, and forms of tokens. Pure.
+"""Define what secrets look like: typical names, contexts in which secrets appear, and token formats. Pure.
 
-Three tables: `NAMES` (words of a name whose value is secret), `CONTEXTS` and `TOKEN_FORMS`; `masking.py` uses them.
+`masking.py` uses the three tables `NAMES` (parts of names whose values are secret), `CONTEXTS` and `TOKEN_FORMS`.
 
 Formats of tokens: https://docs.github.com/en/code-security/secret-scanning (partner patterns), the rules of gitleaks
 (https://github.com/gitleaks/gitleaks, config/gitleaks.toml) and of trufflehog (pkg/detectors); the bots of Discord:
@@ -101,7 +101,7 @@ def _name_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a name says that its value is secret.
+    """Return whether a name is typical of a secret.
 
     >>> [is_secret_name(name) for name in ("HF_TOKEN", "apiKey", "X-Api-Key", "db.password", "MY_PAT")]
     [True, True, True, True, True]
@@ -118,7 +118,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether a value of this name is secret: no path, and no number or placeholder, which a token may be."""
+    """Return whether the value of this name is secret. A path is not; nor is a number or placeholder after `token=`."""
     if _is_path(value) or not is_secret_name(name) or _REMARKS.fullmatch(value):
         return False
     lower = _CAMEL.sub("_", name[-200:]).lower()
@@ -136,14 +136,14 @@ def _is_path(value: str) -> bool:
 
 
 def end_of_value(text: str, first: int, last: int) -> int:
-    """Return where a value without quotes ends: before brackets that close what began in front of it."""
+    """Return where an unquoted value ends: before closing brackets that were opened before the value."""
     while last > first and (opener := _OPENERS.get(text[last - 1])) and opener not in text[first : last - 1]:
         last -= 1
     return last
 
 
 def is_code(text: str, first: int, last: int) -> bool:
-    """Return whether a value without quotes is an expression of a program, such as `os.environ[...]`."""
+    """Return whether an unquoted value is program code, such as `os.environ[...]`."""
     return text[first - 1 : first] not in ('"', "'") and _CODE.fullmatch(text, first, last) is not None
 
 
@@ -156,7 +156,7 @@ def _is_not_plain(value: str) -> bool:
 
 
 def _is_no_name(value: str) -> bool:
-    """Return whether a value is not the name of an option's value in a help text."""
+    """Return whether a value is not the placeholder of an option's value in a help text."""
     return not (_REMARKS.fullmatch(value) or _METAVARIABLE.fullmatch(value))
 
 
@@ -192,15 +192,15 @@ def _is_long_and_odd(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What stands around a secret.
+    """The context in which a secret appears.
 
     Attributes:
-        example: how it looks; VALUE is the secret.
-        signs: texts in lower case of which each match has one.
-        pattern: of a text in lower case; its last group is the secret, and the group `name`, if any, its name.
-        accepts: whether a value may be a secret there.
-        before: must be found in the 300 characters before.
-        as_written: the pattern is one of the text as it is written.
+        example: an example of the context; VALUE is the secret.
+        signs: lower-case strings; each match contains one of them.
+        pattern: matches text in lower case; its last group is the secret, and the group `name`, if any, its name.
+        accepts: return whether a value can be a secret in this context.
+        before: a pattern that must match within the preceding 300 characters.
+        as_written: match the original text instead of the text in lower case.
     """
 
     example: str
@@ -235,14 +235,14 @@ def _context(
     *,
     as_written: bool = False,
 ) -> Context:
-    """Return a context; its signs have a | between them."""
+    """Return a context; `signs` are separated by |."""
     return Context(
         example, (*signs.split("|"),), regex(pattern), accepts, regex(before) if before else None, as_written
     )
 
 
 def _of_program(example: str, signs: str, programs: str, option: str, *, as_written: bool = False) -> Context:
-    """Return the context of an option that only some programs have."""
+    """Return the context of an option that only these programs have."""
     context = _context(example, signs, rf"(?<![\w-]){option}", _is_no_number, as_written=as_written)
     return replace(context, before=regex(rf"(?<![\w-])(?:{programs})(?![\w-])", re.IGNORECASE))
 
@@ -263,7 +263,7 @@ CONTEXTS = {
         )
         for name, (after, _) in NAMES.items()
     ),
-    "other assignments to variables": (
+    "assignments to other variables": (
         _context(
             "OPENAI_KEY=VALUE, GITHUB_PAT=VALUE",
             "_key=|_pat=|_auth=|_dsn=",
@@ -273,7 +273,7 @@ CONTEXTS = {
             as_written=True,
         ),
     ),
-    "short names": tuple(
+    "short names of passwords": tuple(
         _context(
             "pass=VALUE, pw: VALUE",
             name,
@@ -290,7 +290,7 @@ CONTEXTS = {
             as_written=True,
         ),
     ),
-    "pairs of name and value": tuple(
+    "pairs of a name and a value": tuple(
         _context(
             "('NAME', 'VALUE')",
             name,
@@ -324,7 +324,7 @@ CONTEXTS = {
             ("modify", r"modify\s+\S{1,100}"),
         )
     ),
-    "records with name and value": (
+    "records with a name and a value": (
         _context(
             'name: NAME, value: VALUE; {"name": "NAME", "value": "VALUE"}',
             "value",
@@ -342,7 +342,7 @@ CONTEXTS = {
         ),
     ),
     "XML elements": (_context("<NAME>VALUE</NAME>", "</", r"<(?P<name>[\w:.-]{2,80})>([^<>]{4,500})</"),),
-    "lists": tuple(
+    "lists of secrets": tuple(
         _context(
             'NAMES: ["VALUE", "VALUE"]',
             name,
@@ -352,7 +352,7 @@ CONTEXTS = {
         )
         for name in ("password", "secret", "credential", "key")
     ),
-    "sentences": tuple(
+    "sentences that contain a secret": tuple(
         _context(
             "NAME is VALUE, with password VALUE" if name not in ("token", "secret") else "token VALUE",
             name,
@@ -362,7 +362,7 @@ CONTEXTS = {
         )
         for name in _SPOKEN
     ),
-    "prompts": (
+    "password prompts": (
         _context("Password for USER: VALUE", "password for", rf"password for \S{{1,100}}:\s{{1,5}}({_VALUE})", _is_odd),
     ),
     "netrc lines": (
@@ -383,7 +383,7 @@ CONTEXTS = {
         _context("Cookie: VALUE", "cookie", r"""cookie["']?\s*:\s*["']?([^\s*"'][^\r\n"']{3,})"""),
         _context('"auth": "VALUE"', "auth", rf"""["']auth["']\s*:\s*["']({_VALUE})""", _is_odd),
     ),
-    "user part of URLs": (
+    "credentials in URLs": (
         _context(
             "https://USER:VALUE@host, https://VALUE@host",
             "://",
@@ -393,7 +393,7 @@ CONTEXTS = {
             "https%3A%2F%2FUSER%3AVALUE%40host", "%3a%2f%2f", r"%3a%2f%2f[^\s/:@%]{0,200}%3a([^\s/]{1,500}?)(?=%40)"
         ),
     ),
-    "query part of URLs": (
+    "query parameters of URLs": (
         _context(
             "X-Amz-Signature=VALUE, X-Amz-Credential=VALUE",
             "amz-",
@@ -405,7 +405,7 @@ CONTEXTS = {
         _context("?auth=VALUE, ?pass=VALUE", "auth=|pass=|pw=", rf"[?&](?:auth|pass|pw)=({_VALUE})", _is_odd),
         _context("AWSAccessKeyId=VALUE", "awsaccesskeyid", rf"awsaccesskeyid{_IS}({_VALUE})"),
     ),
-    "webhooks": (
+    "webhook URLs": (
         _context(
             "hooks.slack.com/services/VALUE",
             "hooks.slack.com",
@@ -416,7 +416,7 @@ CONTEXTS = {
         ),
         _context("webhook.office.com/VALUE", "webhook.office.com/", r"""webhook\.office\.com/([^\s"'<>]+)"""),
     ),
-    "passwords on command lines and in calls": (
+    "passwords in command lines and function calls": (
         _of_program(
             "curl -u USER:VALUE",
             "curl|wget|httpie|http |http\n|http'|xh |xh\n",
@@ -503,10 +503,10 @@ CONTEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class TokenForm:
-    """The form of a service's tokens: the signs, of which each has one, and a pattern whose group is the secret.
+    """The format of a service's tokens: strings of which each token contains one, and a pattern that matches the token.
 
-    `before`: must be found in the 300 characters before; what it finds belongs to the secret. `is_short`: has less than
-    LONG_TOKEN characters, or blanks.
+    The group of `pattern` is the secret. `before` must match within the preceding 300 characters; its match belongs to
+    the secret. `is_short`: a token may have less than LONG_TOKEN characters, or contain blanks.
     """
 
     signs: tuple[str, ...]
@@ -576,7 +576,7 @@ TOKEN_FORMS = {
     "Hugging Face": _looks(
         "hf_", r"(?<![A-Za-z0-9])(hf_(?:(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{16,}))", is_short=True
     ),
-    "Hugging Face organisations": _begins("api_org_", rest=f"{_ANY}{{16,}}"),
+    "Hugging Face organizations": _begins("api_org_", rest=f"{_ANY}{{16,}}"),
     "Jina": _begins("jina_", rest=f"{_ANY}{{30,}}"),
     "JWT": _looks("eyJ", r"(?<![\w-])(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]{4,})?)", is_short=True),
     "Kaggle": _begins("KGAT_", rest=f"{_ALNUM}{{24,}}"),

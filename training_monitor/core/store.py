@@ -143,7 +143,7 @@ class KeptNotice:
 
 
 class Store:
-    """This machine's state file. One short connection per call: safe for any thread and process."""
+    """The state file of this machine. Each call opens a short connection, so any thread and process can use a Store."""
 
     problem: StateError | None = None  # why nothing is kept on disk, see BestEffortStore
     is_blank = False  # whether nothing is known of what was kept on disk
@@ -251,10 +251,10 @@ class Store:
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[Execute]:
-        """Yield a function that runs a statement and returns its rows; all of its statements commit, or none.
+        """Yield a function that runs a statement and returns its rows. All of its statements are committed, or none.
 
-        Given `each`, it runs the statement once for each of these tuples of values, and returns nothing. Other writers
-        wait. A transaction that is not `durable` is faster, and may be lost in a power failure.
+        If `each` is given, the function runs the statement once for each of these tuples of values, and returns
+        nothing. Other writers wait. A transaction that is not `durable` is faster, but may be lost in a power failure.
         """
 
         def execute(
@@ -278,7 +278,7 @@ class Store:
             database.execute("COMMIT")
 
     def save_run(self, key: str, state: object, *, finished: bool) -> None:
-        """Save the state of a run, a dataclass or a dict; it is on disk when this returns."""
+        """Save the state of a run (a dataclass or a dict). When this method returns, the state is on disk."""
         with self.transaction() as execute:
             execute(
                 "INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
@@ -294,13 +294,13 @@ class Store:
     def load_run(
         self, key: str, kind: type[Value], *, finished: bool = False, drop_unknown: bool = False
     ) -> Value | None:
-        """Return the state of an unfinished or finished run as a `kind` (see `decode`); None without one.
+        """Return the state of an unfinished or finished run as a `kind` (see `decode`); None if there is no such state.
 
-        One that was cut is kept under another key, and None is returned.
+        If the stored state is truncated, it is kept under another key, and None is returned.
 
         Raises:
-            StateError: it is whole, and the state of something else.
-            TrainingMonitorError: a later version wrote it.
+            StateError: the stored state is complete, but is the state of something else.
+            TrainingMonitorError: a later version wrote the state.
         """
         with self._open() as database:
             row = database.execute("SELECT state FROM runs WHERE key = ? AND finished = ?", (key, finished)).fetchone()
@@ -326,24 +326,24 @@ class Store:
         tell(f"the state of {key} in {self.path} is damaged ({error}): it is now {name}, and a new one begins")
 
     def add_notice(self, user: str, notice: Notice, *, now: float) -> bool:
-        """Queue a notice; it is on disk when this returns. Return False for a duplicate."""
+        """Queue a notice. When this method returns, the notice is on disk. Return False for a duplicate."""
         with self.transaction() as execute:
             return _insert(execute, user, notice, "pending", now)
 
     def has_notice(self, user: str, notice: Notice) -> bool:
-        """Whether the same notice is pending or sent for this user."""
+        """Return whether the same notice is pending or has been sent for this user."""
         with self._open() as database:
             asked = "SELECT 1 FROM notices WHERE key = ? AND state IN ('pending', 'sent')"
             return database.execute(asked, (_notice_key(user, notice),)).fetchone() is not None
 
     def save_delivery(self, user: str, notice: Notice, delivery: Delivery, *, now: float) -> None:
-        """Save a notice after an immediate delivery or failure; it replaces a failed one."""
+        """Save a notice that was delivered immediately, or failed. This replaces an earlier record of its failure."""
         with self.transaction() as execute:
             execute("DELETE FROM notices WHERE key = ? AND state = 'failed'", (_notice_key(user, notice),))
             _insert(execute, user, notice, "sent" if delivery.success else "failed", now, delivery)
 
     def mark_notice(self, number: int, state: str, delivery: Delivery, *, now: float) -> None:
-        """Record a delivery attempt: `state`, channel and error; `attempts` are added to the count."""
+        """Record a delivery attempt with its `state`, channel and error, and add its `attempts` to the count."""
         with self.transaction() as execute:
             execute(
                 "UPDATE notices SET state = ?, channel = ?, attempts = attempts + ?, error = ?, changed_at = ? "
@@ -356,7 +356,7 @@ class Store:
         return self._notices("WHERE user = ? AND state = 'pending' ORDER BY number", (user,))
 
     def recent_notices(self, job_id: str | None = None, limit: int = 50) -> list[KeptNotice]:
-        """Return the last notices of one job or of all, newest first."""
+        """Return the most recent notices of one job, or of all jobs, newest first."""
         chosen = "WHERE coalesce(?, job_id) IS job_id ORDER BY number DESC LIMIT ?"
         return self._notices(chosen, (storable(job_id), limit))
 
@@ -381,9 +381,10 @@ class Store:
             tell(f"notice {number} in {self.path} is damaged and left out: {error}")
 
     def add_look(self, key: str, timestamp: float, observation: object, *, replaces: float | None = None) -> int:
-        """Save a look at a training, replacing the one at `replaces`; return how many looks the training has.
+        """Save a look at a training, replacing the look at `replaces`.
 
-        Looks at this time or later are deleted: the clock was set back since.
+        Return the number of looks that the training has. Looks with the same or a later timestamp are deleted, because
+        the clock must have been set back.
         """
         name = storable(key)
         with self.transaction(durable=False) as execute:
@@ -396,7 +397,7 @@ class Store:
             return int(count)
 
     def keep_looks(self, key: str, timestamps: Sequence[float]) -> None:
-        """Delete all looks at a training up to the last of `timestamps`, except those."""
+        """Delete all looks at a training up to the last of `timestamps`, except the looks at these times."""
         name, kept = storable(key), ", ".join("?" * len(timestamps))
         with self.transaction(durable=False) as execute:
             execute(
@@ -413,7 +414,7 @@ class Store:
 
     @contextmanager
     def hold(self, key: str) -> Iterator[None]:
-        """Be the only supervisor of `key` on this machine. Raises AlreadySupervised, naming the holder."""
+        """Act as the only supervisor of `key` on this machine. Raises AlreadySupervised with the name of the holder."""
         with self._open_lock(key) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -431,7 +432,7 @@ class Store:
                 fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough: a forked child may hold a copy until its exec
 
     def forget_lock(self, key: str) -> None:
-        """Delete the lock file of a key that is no longer used, unless somebody holds it."""
+        """Delete the lock file of a key that is no longer used, unless a process holds the lock."""
         with self._open_lock(key) as lock, suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(self._lock_path(key))

@@ -20,39 +20,40 @@ class Observation(PublicValue):
         timestamp: epoch seconds, by the observer's clock.
         step, total_steps: progress of the job over all epochs; None before the first step.
         eta_seconds, steps_per_second, loss: values as printed in the log.
-        phase: the activity at the end of the log if it is not training steps (see `find_phase`).
-        gpu_utilization, gpu_power_fraction: for its busiest GPU, utilization in per cent, and power draw divided by the
+        phase: the activity at the end of the log, unless it is ordinary training (see `find_phase`).
+        gpu_utilization, gpu_power_fraction: for its busiest GPU, utilization in percent, and power draw divided by the
             power limit (see `gpu_load`).
-        log_size: size of the log in bytes. heartbeat: whether its last lines differ only in times (see
+        log_size: size of the log in bytes. heartbeat: whether the last lines of the log differ only in their times (see
             `find_heartbeat`).
         epoch, total_epochs: completed epochs, including the fraction of the current one, and the total.
         status: status of the job; UNKNOWN if there is no job. exit_code, message: reported by the job.
         is_running: whether its processes are running. finished: whether its log shows that the training has ended.
-        failure: the cause of a failure; None while the training runs, unless its log ends in an error.
+        failure: the cause of a failure; None while the training is running, unless its log ends in an error.
         runtime: seconds since it started. process: the identity of its process, `PID START BOOT`; this changes with
             every start.
-        awake_seconds: seconds since the target booted, without the time in which it was suspended; clock changes have
-            no effect. boot: the ID of this boot.
-        log_age: seconds since the last write to its log. step_age: seconds since the log line with its newest step.
+        awake_seconds: seconds since the target booted, excluding time spent suspended; clock changes have no effect.
+            boot: the ID of the target's current boot.
+        log_age: seconds since the last write to its log. step_age: seconds since its newest step was logged.
         step_interval: the usual number of seconds between log lines with a step. step_time: median seconds per step of
             the fastest third of its steps. step_interval and step_time are computed from the times and rates in its
             log.
         file_age: seconds since the last write to the newest file in its checkpoint folder.
         cpu_seconds, written_bytes: CPU time of its processes, and bytes written by them, since they started. Child
-            processes that have ended are included. cpu_cores, write_rate: the same per second, measured during the
-            look.
-        delay_seconds: the total time for which its threads waited for a CPU. delay_cores: the same per second.
+            processes that have ended are included. cpu_cores, write_rate: the same values per second, measured during
+            the look.
+        delay_seconds: the total time for which its threads waited for a CPU. delay_cores: the waiting time per second.
         resume: the command that resumes the training, if it was suspended by its scheduler or container runtime.
         suspended: the PIDs of its suspended processes (state T).
-        blocked: number of its processes that wait in the kernel for a disk (state D).
-        compilers: number of its processes that compile, including linkers and busy compile workers of PyTorch.
+        blocked: number of its processes that are waiting in the kernel for a disk (state D).
+        compilers: number of its processes that are compiling code, including linkers and busy compile workers of
+            PyTorch.
         oom_kills: number of processes killed for lack of memory, as counted by the kernel of the target.
         gpu_errors: descriptions of faults of its GPUs.
         processes: number of its processes that were found; 0 if no process has its log open, or if no process is
             visible.
-        unseen_output: whether the training runs but writes its output to a place that cannot be read.
-        bar_held: whether the training prints a progress bar, and the latest part of it is still in a buffer of the
-            system that stores the output.
+        unseen_output: whether the training is running but writes its output to a place that cannot be read.
+        bar_held: whether the training prints a progress bar, the latest part of which is still in a buffer of the log
+            collector and not yet in the log.
     """
 
     timestamp: float
@@ -154,7 +155,7 @@ class Verdict(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LossAnalysis(PublicValue):
-    """The result of `analyze_loss`: kind nan | spike | divergence | plateau, or None."""
+    """The result of `analyze_loss`: `kind` is nan | spike | divergence | plateau, or None."""
 
     kind: str | None
     reason: str
@@ -239,8 +240,9 @@ class JobListing(PublicValue):
 class CheckpointListing(PublicValue):
     """The checkpoints of a folder, lowest step first.
 
-    `unlisted` counts older checkpoints of which only the names are known, and unreadable folders that may contain some.
-    `unlooked_step` is the highest step that was not inspected; None if all were inspected.
+    `unlisted` is the number of older checkpoints of which only the names are known, plus the number of unreadable
+    folders that may contain checkpoints. `unlooked_step` is the highest step whose checkpoint was not inspected; None
+    if all checkpoints were inspected.
     """
 
     checkpoints: tuple[Checkpoint, ...]
@@ -265,7 +267,7 @@ class CheckpointListing(PublicValue):
 
     @property
     def why_none_is_complete(self) -> str:
-        """Explain why no checkpoint is complete, with the number of those that are unknown."""
+        """Explain why no checkpoint is complete. State how many checkpoints are unknown."""
         if not self.count:
             return "there is no checkpoint"
         last = [each for each in self.checkpoints if not each.complete][-3:]
@@ -280,11 +282,11 @@ class TrainingStatus(PublicValue):
     """The result of one poll of a watcher; None means unknown.
 
     `status` is the status of the job; without a job, it is RUNNING or UNKNOWN. `step` is the job's step over all
-    observed epochs, even if its log counts within epochs. `checkpoints` lists the checkpoints in the output directory,
-    lowest step first, and `unlisted_checkpoints` is the number of older checkpoints that were not inspected. `totals`
-    has the 15 values of `LogTotals`. `errors` lists the queries that failed. `verdict` is the result of `judge`, and
-    `stall` is its stall analysis. `started_at` is in epoch seconds by the target's clock, `timestamp` by the watcher's
-    clock.
+    observed epochs, even if the log restarts its step count in each epoch. `checkpoints` lists the checkpoints in the
+    output directory, lowest step first, and `unlisted_checkpoints` is the number of older checkpoints that were not
+    inspected. `totals` has the 15 values of `LogTotals`. `errors` lists the queries that failed. `verdict` is the
+    result of `judge`, and `stall` is its stall analysis. `started_at` is in epoch seconds by the target's clock,
+    `timestamp` by the watcher's clock.
     """
 
     is_running: bool | None
@@ -308,7 +310,7 @@ class TrainingStatus(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LogUpdate(PublicValue):
-    """One line of a followed log, delivered once, with the state at its arrival (`timestamp`, epoch seconds)."""
+    """One line of a followed log, and the state of the training when the line arrived (`timestamp`, epoch seconds)."""
 
     line: str
     progress: Progress

@@ -1,4 +1,4 @@
-"""Many trainings at once: members, alerts, the user's alert rules, history."""
+"""Monitor many trainings at once: members, alerts, the user's alert rules, history."""
 
 from training_monitor import TYPE_CHECKING, export_names
 

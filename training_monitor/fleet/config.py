@@ -61,10 +61,10 @@ class AlertRule(PublicValue):
     """An alert that is raised when its condition holds.
 
     Attributes:
-        name: of the alert, different from those of the other rules.
-        when: the condition, see docs/fleet.md.
-        priority: of its notice, low | normal | high | urgent.
-        message: the text of its notice; None: the condition.
+        name: the name of the alert; each rule needs a different name.
+        when: the condition; see docs/fleet.md.
+        priority: the priority of its notice: low | normal | high | urgent.
+        message: the text of its notice; None: the condition itself.
 
     Raises:
         SettingsError: the name is empty, or the priority or the condition is invalid.
@@ -94,17 +94,17 @@ def _read_when(value: Any, place: Place) -> Any:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FleetConfig(PublicValue):
-    """Settings of a fleet; times in seconds, money in dollars.
+    """Settings of a fleet. Times are in seconds, and amounts of money in dollars.
 
     Attributes:
-        interval: between two refreshes.
-        log_paths: shell patterns on the targets; the newest file that matches one of them is a training's log.
+        interval: time between two refreshes.
+        log_paths: shell patterns on the targets; the newest file that matches one of them is the log of a training.
         thresholds: see `Thresholds`.
-        groups: targets to watch together, by group name.
+        groups: targets to watch together, by the name of the group.
         rules: the user's alert rules.
-        budget: limit for the total cost of the shown members; None: no limit.
-        warn_hours_left: a notice is sent when the account's credit lasts no longer than this; 0: never.
-        keep_days: of history.
+        budget: limit on the total cost of the displayed members; None: no limit.
+        warn_hours_left: a notice is sent when the account's credit will last for at most this time; 0: never.
+        keep_days: how long history is kept.
         outage_after: a notice is sent when a member, the listing or the state folder is unavailable for this long.
 
     Raises:
@@ -126,11 +126,11 @@ class FleetConfig(PublicValue):
 
     @property
     def fresh_seconds(self) -> float:
-        """The longest gap between two looks that counts as watched without interruption."""
+        """Return the longest gap between two looks that does not count as an interruption."""
         return 3.0 * self.interval + 30.0
 
     def specs_of(self, target: str) -> tuple[MemberSpec, ...]:
-        """Return the members of a target in the groups; its own name if it is in none."""
+        """Return the members in all groups that are on this target; if there are none, a member for the target."""
         found = tuple(each for group in self.groups.values() for each in group if each.target == target)
         return found or (MemberSpec(target),)
 

@@ -149,7 +149,7 @@ class AccountLister:
 class FleetMonitor(Engine):
     """Watch many trainings and their machines in the background, without blocking callers.
 
-    Each member is looked at every `config.interval` seconds, in one round trip. One listing covers all instances of the
+    Each member is queried every `config.interval` seconds, in one round trip. One listing covers all instances of the
     account. An instance that is missing from a complete listing is marked as lost; a failed listing changes nothing. A
     member that does not respond keeps its last values, marked with their age, and is retried with backoff. Each look
     replaces a member's values as a whole, so a snapshot never changes.
@@ -538,5 +538,5 @@ def _refusal(action: str, member: FleetMember | None) -> str:
 
 
 def load_fleet_config(path: str | None = None) -> FleetConfig:
-    """Load the settings file's table `fleet`. Raises SettingsError, naming file and key."""
+    """Load the table `fleet` of the settings file. Raises SettingsError with the name of the file and the key."""
     return load_table("fleet", partial(read_fleet_config, check_target=parse_target), path)

@@ -238,13 +238,13 @@ class HistoryMember:
 
 
 class History:
-    """The samples of a fleet in a store; safe from any thread and process, like the store.
+    """The samples of a fleet in a store. Like the store, a History can be used by any thread and process.
 
-    When the disk is full, the folder read-only or the file damaged, a method raises TrainingMonitorError and changes
-    nothing. The caller should report that and go on; the next `add` tries again, and only the samples in between are
-    lost.
+    If the disk is full, the folder is read-only or the file is damaged, a method raises TrainingMonitorError and
+    changes nothing. The caller should report the error and continue. The next `add` tries again, and only the samples
+    in between are lost.
 
-    Old samples are deleted slowly: a clock that was ahead for an hour deletes two or three days, not everything.
+    Old samples are deleted slowly. If a clock is far ahead for an hour, only two or three days of history are deleted.
     """
 
     def __init__(
@@ -276,16 +276,18 @@ class History:
             return format_html(Panel("History", "unknown", clean(error)))
 
     def add(self, samples: Mapping[str, FleetSample]) -> None:
-        """Store one sample of each member, by its key, in one transaction; then tidy a little if it is time.
+        """Store one sample of each member, by its key, in one transaction. Then tidy up a little if it is time.
 
-        Idempotent by key and timestamp. Timestamps need not rise: a clock may be set back.
+        Adding a sample again with the same key and timestamp has no further effect. Timestamps may decrease, because a
+        clock may be set back.
 
         Args:
-            samples: fields outside `REPORTED` are not stored, and numbers have 6 digits.
+            samples: the samples, by key. Fields that are not in `REPORTED` are not stored, and numbers are rounded to 6
+                digits.
 
         Raises:
             SettingsError: a timestamp is invalid.
-            TrainingMonitorError: see the class. When only tidying failed, the samples are stored.
+            TrainingMonitorError: see the class. If only tidying up failed, the samples have been stored.
         """
         if not samples:
             return
@@ -297,7 +299,7 @@ class History:
             self.forget(now)
 
     def add_past(self, rounds: Iterable[Mapping[str, FleetSample]]) -> None:
-        """Store many samples of each member in one transaction. Raises like `add`."""
+        """Store many samples of each member in one transaction. Raises the same errors as `add`."""
         with self._store.transaction() as execute:
             for samples in rounds:
                 for key, sample in samples.items():
@@ -308,14 +310,16 @@ class History:
     def read(
         self, key: str, since: float, until: float = inf, *, fields: Collection[str] = FIELDS
     ) -> list[FleetSample]:
-        """Return the samples of a member between two times, both included, oldest first; [] when there are none.
+        """Return the samples of a member between two times (inclusive), oldest first; [] if there are none.
 
-        The last day and a few hours have all samples, earlier times one per five minutes (see `thin`).
+        All samples of about the last day are returned. For earlier times, there is one sample per five minutes (see
+        `thin`).
 
         Args:
-            key: of the member.
-            since, until: epoch seconds; samples of no possible time are left out.
-            fields: the fields needed, names of `REPORTED`; others may be left unknown, which is faster.
+            key: the key of the member.
+            since, until: epoch seconds; samples with impossible times are omitted.
+            fields: the names of the fields that you need, from `REPORTED`. Other fields may be left unknown, which is
+                faster.
 
         Raises:
             TrainingMonitorError: see the class.
@@ -342,7 +346,10 @@ class History:
         return [sample for sample in found_at if since <= sample.timestamp <= until]
 
     def members(self) -> list[HistoryMember]:
-        """Return the members with history, sorted by key; what is damaged is told and left out. Raises like `read`."""
+        """Return the members that have history, sorted by key. Damaged members are logged and omitted.
+
+        Raises the same errors as `read`.
+        """
         with self._store.transaction() as execute:
             rows = execute(
                 "SELECT key, first, last, coalesce(new.samples, 0) + (SELECT coalesce(sum(chunk.samples), 0) "
@@ -359,10 +366,12 @@ class History:
         return found
 
     def tidy(self, now: float) -> bool:
-        """Pack or thin for a fraction of a second; `add` repeats it until this returns False: nothing is left.
+        """Pack or thin samples for a fraction of a second. Return False if there is nothing left to do.
+
+        `add` calls this method until it returns False.
 
         Args:
-            now: epoch seconds.
+            now: the current time in epoch seconds.
         """
         self._tidied = now
         for work in (_pack_oldest, _thin_oldest):
@@ -376,10 +385,10 @@ class History:
         return False
 
     def forget(self, now: float) -> None:
-        """Delete the oldest chunk of each member if it is too old; `add` calls it twice an hour.
+        """Delete the oldest chunk of each member if it is too old. `add` calls this method twice an hour.
 
         Args:
-            now: epoch seconds.
+            now: the current time in epoch seconds.
         """
         before = now - self._keep
         self._forgotten = now

@@ -46,7 +46,7 @@ _Level = Annotated[float, Kind(_NUMBER.expected, lambda value, at: None if value
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Health(PublicValue):
-    """The health of a row: `level` is healthy | warning | error | unknown, and `reason` is a sentence.
+    """The health of a row of a fleet: `level` is healthy | warning | error | unknown, and `reason` is a sentence.
 
     `brief` is the reason in about twenty characters; it is empty if there is nothing to report. `fields` are the fields
     of TrainingMetrics whose values caused the level. `detail` is displayed beside the row's state: it contains the
@@ -67,13 +67,14 @@ class Health(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Thresholds(PublicValue):
-    """The limits beyond which a value is worth a warning; None: never.
+    """The limits beyond which a value causes a warning. None disables a limit.
 
     Attributes:
-        low_gpu: per cent of GPU utilization of a running training, below; of several GPUs, of the least used one.
-        high_loss: loss, above.
-        full_disk: per cent of the disk in use, above.
-        price_rise: per cent by which a machine's price rose, above.
+        low_gpu: warn if the GPU utilization of a running training is below this percentage; of several GPUs, the least
+            used one counts.
+        high_loss: warn if the loss is above this value.
+        full_disk: warn if more than this percentage of the disk is in use.
+        price_rise: warn if the price of a machine has risen by more than this percentage.
     """
 
     low_gpu: _Level | None = 10.0
@@ -100,33 +101,34 @@ class TrainingMetrics(PublicValue):
             status of its job (pending, running, succeeded, failed, stopped), or unknown.
         epoch, total_epochs, step, total_steps, loss: the most recent values in the training's log. Steps are counted
             over the whole job.
-        gpu_util, memory_util, disk_util: utilization in per cent of the GPUs, of their memory, and of the disk that the
-            training writes to.
+        gpu_util, memory_util, disk_util: utilization of the GPUs, of their memory, and of the disk that the training
+            writes to, in percent.
         cost_per_hour, total_cost: cost in dollars; the total counts from the start of the rental.
-        runtime_seconds: how long the training has run, by its own clock. The machine may have been rented for longer.
-        started_at: when the rental began. last_updated: when the values were read. Both are epoch seconds.
+        runtime_seconds: how long the training itself has been running. The machine may have been rented for longer.
+        started_at: when the rental began, in epoch seconds. last_updated: when the values were read, in epoch seconds.
         recent_logs: the last ten lines of the training's log, oldest first.
         key: `TARGET` or `TARGET#JOB`, unique in the fleet. name: the display name.
-        groups: the groups that contain it, as defined in the settings file.
+        groups: the groups that contain this row, as defined in the settings file.
         gpu_power: power draw divided by the power limit, 0 to 1. gpu_temperature: °C. ram_util: utilization of the
-            machine's memory in per cent.
+            machine's memory in percent.
         eta_seconds: time until the last step, at the training's current speed. epochs_done: completed epochs, including
             the fraction of the current one; `epoch` is the number of the current epoch.
         extra: values found by your own log patterns.
-        is_running: whether the training's process runs. finished: whether `judge` concluded that it completed.
+        is_running: whether the training's process is running. finished: whether `judge` concluded that it completed.
         job_status: status of the training's job in lower case; None if unknown. For a target that is not an instance,
-            it usually equals `status`.
+            `job_status` usually equals `status`.
         message: the message of vast.ai or of the job.
-        absent: if the training can no longer be found, the reason; its values are then out of date.
+        absent: the reason why the training can no longer be found; None if it was found. If `absent` is set, the other
+            values are out of date.
         run: a number that distinguishes successive trainings on the same machine; 0: unknown.
         log_age: seconds from the last write to the training's log until the last look.
         error: why the last look failed. stale_since: the time of the first failed look after the last successful look,
             in epoch seconds; None if the last look succeeded. missing: whether the last look failed because the target
             does not exist.
-        verdict: the result of `judge` for the training; None if the machine is not running, or if the row was not made
-            by a fleet monitor.
-        explained: the saved result of the last `why` before this training (or an earlier attempt) was ended because of
-            a hang.
+        verdict: the result of `judge` for the training; None if the machine is not running, or if the row was not
+            created by a fleet monitor.
+        explained: the saved result of the last `why` that ran before this training (or an earlier attempt of it) was
+            terminated because of a hang.
         found: whether the training was discovered on the machine of another row, which then contains the costs.
         gpus: the GPUs that the training uses, as reported by its machine; empty if unknown.
     """
@@ -199,12 +201,12 @@ class TrainingMetrics(PublicValue):
         return self.verdict.state if self.verdict else self.status
 
     def lowest_gpu(self) -> float | None:
-        """Return the utilization of the least used GPU in per cent; None if there is only one GPU."""
+        """Return the utilization of the least used GPU in percent; None if there is only one GPU."""
         known = [percent(gpu.utilization) for gpu in self.gpus]
         return min((each for each in known if each is not None), default=None) if len(known) > 1 else None
 
     def progress_percentage(self) -> float | None:
-        """Return the progress in per cent of the steps, or of the epochs if the log has no steps; None if unknown."""
+        """Return the percentage of steps completed, or of epochs if the log has no steps; None if unknown."""
         fraction = self._job(self.steps_per_second).fraction
         return None if fraction is None else 100.0 * fraction
 
@@ -221,15 +223,15 @@ class TrainingMetrics(PublicValue):
         return job_progress(progress)
 
     def estimated_completion_time(self) -> timedelta | None:
-        """Return the time until the last step; see `seconds_left`."""
+        """Return the estimated time remaining until the last step; see `seconds_left`."""
         left = self.seconds_left()
         return None if left is None else timedelta(seconds=left)
 
     def seconds_left(self) -> float | None:
-        """Return the seconds until the last step, by the training's own clock; None if unknown.
+        """Return the estimated number of seconds until the last step; None if unknown.
 
-        The result is None if the training has ended, hangs or may hang, or can no longer be found. The estimate is
-        based on the training's speed, otherwise on the ETA in its log, otherwise on the average time per step.
+        The result is None if the training has ended, may be hanging, or can no longer be found. The estimate is based
+        on the training's speed, otherwise on the ETA in its log, otherwise on the average time per step.
         """
         has_ended = self.is_running is False or self.finished or {self.status, self.job_status} & {*ENDED}
         may_hang = self.verdict is not None and self.verdict.state not in AT_WORK
@@ -241,7 +243,7 @@ class TrainingMetrics(PublicValue):
         return seconds
 
     def health(self, thresholds: Thresholds = DEFAULT_THRESHOLDS, now: float | None = None) -> Health:
-        """Return the health of the row, by the first of these rules that applies.
+        """Return the health of the row, as determined by the first rule below that applies.
 
         1. The machine is not running, or this version does not recognize its status. Lost, exited, offline: error.
            Stopped, frozen, rebooting: warning. Created, loading, pending: unknown, because the machine is starting. Any
@@ -251,13 +253,13 @@ class TrainingMetrics(PublicValue):
         3. The last look failed. The health is unknown, because earlier values may be out of date.
         4. Otherwise, the verdict of `judge` determines the health. The health is unknown before the first look, or if
            the job or log cannot be found. A NaN loss is an error. A diverging, jumping or high loss, idle GPUs of a
-           running training, or a full disk change healthy to a warning. If the level is not healthy, these are only
-           added to the reason.
+           running training, or a full disk change the level from healthy to warning; if the level is already worse,
+           they are only added to the reason.
 
         Args:
             thresholds: the limits beyond which a value causes a warning.
-            now: the current time in epoch seconds. If given, the reason includes the time since the target last
-                responded.
+            now: the current time in epoch seconds. If `now` is given, the reason includes the time since the target
+                last responded.
         """
         return (
             self._machine_health()
@@ -267,7 +269,7 @@ class TrainingMetrics(PublicValue):
         )
 
     def health_status(self) -> str:
-        """Return healthy, warning, error or unknown, by the default thresholds."""
+        """Return the level of `health` for the default thresholds: healthy, warning, error or unknown."""
         return self.health().level
 
     # ------------------------------------------------------------ the rules of `health`

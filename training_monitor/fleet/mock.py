@@ -148,13 +148,13 @@ def _line(seen: Progress) -> str:
 
 
 class MockFleet(FleetMonitor):
-    """A fleet of made-up trainings, whose first members have a past of two hours.
+    """A simulated fleet of trainings. The first members have a simulated history of two hours.
 
     Args:
-        instance_ids: the ids of its members; empty: `count` generated ones.
-        config: thresholds, rules, budget and interval; its groups are not used.
-        history: stores its samples, such as `mock_history()`, and the past of members that are new to it; None: they
-            are not stored.
+        instance_ids: the IDs of the members; empty: `count` generated IDs.
+        config: thresholds, rules, budget and interval; the groups of the configuration are not used.
+        history: where samples are stored, such as `mock_history()`. The simulated history of new members is stored too.
+            None: nothing is stored.
     """
 
     most_threads = 0
@@ -193,12 +193,12 @@ class MockFleet(FleetMonitor):
                 history.add_past([{key: each[key] for key in each.keys() - known} for each in rounds])
 
     def clear_logs(self) -> None:
-        """Show only lines that are written from now on."""
+        """Discard the log lines so far, and show only new ones."""
         self._logs_after = self.clock.time() - self._began
         super().clear_logs()
 
     def act(self, action: str, keys: Sequence[str]) -> None:
-        """Begin an action on members, which takes two seconds."""
+        """Begin an action on members. Each action takes two seconds."""
         for key in keys:
             if action in _DONE and key in self._members and key not in self._pending and self._ended.get(key) != "lost":
                 self._members[key].ending = action if action in ACTIONS else None
@@ -217,11 +217,11 @@ class MockFleet(FleetMonitor):
         raise TrainingMonitorError("a made-up machine has no shell")
 
     def keys(self) -> list[str]:
-        """Return one key: all members are looked at together."""
+        """Return a single key, because all members are updated together."""
         return [ACCOUNT]
 
     def look(self, key: str) -> None:
-        """Finish what was begun, and make up the listing and a look at each member."""
+        """Finish the pending actions, and simulate the listing and a look at each member."""
         now = self.clock.time()
         for each in [each for each, (_, due) in self._pending.items() if now >= due]:
             self._ended[each], kind, text = _DONE[self._pending.pop(each)[0]]

@@ -72,7 +72,7 @@ class ShownMember:
 
 
 def format_metrics(snapshot: FleetSnapshot, thresholds: Thresholds) -> str:
-    """Return all metrics of a fleet, whose members' levels of health follow from `thresholds`."""
+    """Return all metrics of a fleet. `thresholds` determine the health levels of the members."""
     return _format(list_metrics(snapshot, thresholds))
 
 

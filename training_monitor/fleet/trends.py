@@ -105,7 +105,7 @@ class RunComparison:
         common_step: the highest step that all runs with steps have reached; None without any.
         best_loss, best_loss_step: the lowest loss, and its step. Old samples are means of five minutes.
         loss_at_common_step: interpolated; None where no samples surround it.
-        median_steps_per_second, mean_gpu_utilization: over the steps with a sample; per cent.
+        median_steps_per_second, mean_gpu_utilization: over the steps with a sample; percent.
         dollars_per_1000_steps: over the observed steps.
         loss_trend_per_1000_steps: change of the loss in 1000 steps, computed like `Trend.per_hour`.
     """
@@ -126,7 +126,7 @@ class RunComparison:
 
 
 def trend(samples: Sequence[FleetSample], field: str) -> Trend:
-    """Return the trend of one field of the samples; `field` is a name of `REPORTED`."""
+    """Return the trend of one field of the samples. `field` is a name from `REPORTED`."""
     seen = [value for sample in samples if (value := sample.values.get(field)) is not None]
     finite = [value for value in seen if isfinite(value)]
     points = _spread(_points(samples, field))
@@ -143,7 +143,7 @@ def trend(samples: Sequence[FleetSample], field: str) -> Trend:
 
 
 def project_cost(samples: Sequence[FleetSample], *, hours: float) -> CostProjection:
-    """Project the cost of the next `hours`, and until the last step, at the current pace."""
+    """Project the cost of the next `hours`, and of the time until the last step, at the current rate."""
     price = _last(samples, "cost_per_hour")
     if price is None:
         price = _times(_slope(_spread(_points(samples, "total_cost"))), HOUR)
@@ -160,16 +160,19 @@ def project_cost(samples: Sequence[FleetSample], *, hours: float) -> CostProject
 
 
 def cost_by_day(members: Iterable[Iterable[FleetSample]], days: Sequence[float]) -> list[Cost]:
-    """Return what one machine cost on each day.
+    """Return the cost of one machine on each day.
 
-    What was spent between two samples is spread evenly over the time between them. A total that falls below half of
-    what it was belongs to a new rental, which spent all of it since the sample before. One that falls less was
-    corrected, such as by a new price, and nothing was spent. A day is `at_least` so much where the machine may have
-    cost more: before its first sample if it was rented then, and after its last one unless it is gone.
+    The amount spent between two samples is spread evenly over the time between them. If the total falls below half its
+    earlier value, a new rental has begun, and its whole cost was incurred since the previous sample. If the total falls
+    by less, it was corrected (for example because of a new price), and nothing was spent. The cost of a day is marked
+    `at_least` if the machine may have cost more: before its first sample if it was already rented then, and after its
+    last sample unless it no longer exists.
 
     Args:
-        members: the samples of each training on the machine, oldest first; they share its cost.
-        days: where the days begin, and where the last one ends: rising epoch seconds. Samples around them are used.
+        members: the samples of each training on the machine, oldest first. These trainings share the cost of the
+            machine.
+        days: the start of each day, and the end of the last one, in increasing epoch seconds. Samples outside these
+            days are used too.
     """
     spent: list[float | None] = [None] * (len(days) - 1)
     first, last, seconds, dollars = None, None, 0.0, 0.0
@@ -200,7 +203,7 @@ def compare_runs(runs: Mapping[str, Sequence[FleetSample]]) -> tuple[RunComparis
     """Compare runs, in the given order, over the steps that all of them have reached.
 
     Args:
-        runs: the samples of each, by its key. Those without a known step are not compared.
+        runs: the samples of each run, by the run's key. Runs whose steps are all unknown are not compared.
     """
     steps = [step for samples in runs.values() if (step := _last(samples, "step")) is not None]
     common = min(steps, default=None)

@@ -22,15 +22,16 @@ _TEXT = text("a non-empty string")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MemberSpec(PublicValue):
-    """What to watch: a target, and which training there.
+    """A member of a fleet: a target, and which training on it to watch.
 
     Attributes:
-        target: where it runs.
-        job: a job id there (a Ray submission id or process:NAME); None: the log tells.
-        log_paths: without a job, the newest file that matches one of these shell patterns on the target is its log;
-            empty: those of the configuration.
-        name: the display name; None: the target.
-        groups: the groups that it is in.
+        target: where the training runs.
+        job: the ID of the training's job on the target (a Ray submission ID or process:NAME); None: the training is
+            found by its log.
+        log_paths: shell patterns on the target. Without a job, the newest file that matches one of them is the log.
+            Empty: the patterns of the configuration are used.
+        name: the display name; None: the target is displayed.
+        groups: the groups that contain this member.
     """
 
     target: Annotated[str, _TEXT]
@@ -41,13 +42,13 @@ class MemberSpec(PublicValue):
 
     @property
     def key(self) -> str:
-        """Its unique key."""
+        """Return the unique key of the member."""
         which = self.job or next(iter(self.log_paths), None)
         return f"{self.target}#{which}" if which else self.target
 
     @property
     def which(self) -> str | None:
-        """A short form of what distinguishes it on its target: its job, or the end of its log's path."""
+        """Return what distinguishes the member on its target, in short: its job, or the end of its log's path."""
         return self.job or next(("/".join(path.split("/")[-2:]) for path in self.log_paths), None)
 
 
@@ -78,14 +79,17 @@ class TargetReading:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FleetAlert(PublicValue):
-    """An event of one member of a fleet (`key`; empty: of the fleet).
+    """An event of one member of a fleet (`key`), or of the whole fleet if `key` is empty.
 
-    level: info | warning | error. kind: epoch | finished | failed | lost | stall | recovered | nan | divergence |
-    spike | disk | price | budget | credit | stopped | destroyed | started | rebooted | gone (by itself) | refused |
-    rule:NAME, and over:KIND where one of them has ended. `text` does not name the member.
-    `(key, kind, generation)` identifies the event, also across restarts of the monitor: `generation` is the completed
-    epoch or the step of the stall, plus 2**32 times the number of the run. `ended` is when it was seen to be over,
-    epoch seconds; None while it continues, and for events without duration. `acknowledged`: a person has seen it.
+    `level` is info | warning | error. `kind` is epoch | finished | failed | lost | stall | recovered | nan | divergence
+    | spike | disk | price | budget | credit | stopped | destroyed | started | rebooted | gone (not destroyed by the
+    fleet) | refused | rule:NAME; over:KIND reports the end of an earlier event. `text` does not contain the name of the
+    member.
+
+    `(key, kind, generation)` identifies the event, even after a restart of the monitor. `generation` is the completed
+    epoch or the step of the stall, plus 2**32 times the number of the run. `ended` is the time at which the event was
+    found to have ended, in epoch seconds; None while the event continues, and for events without a duration.
+    `acknowledged` is true if a person has seen the event.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("timestamp", "key", "level", "kind", "text", "ended", "acknowledged")
@@ -100,26 +104,29 @@ class FleetAlert(PublicValue):
 
     @property
     def identity(self) -> tuple[str, str, int]:
-        """What identifies the event."""
+        """Return the values that identify the event."""
         return self.key, self.kind, self.generation
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FleetSummary(PublicValue):
-    """The sums of a fleet; money in dollars, None means unknown.
+    """The totals of a fleet, in dollars and seconds. None means unknown.
 
     Attributes:
-        levels: how many members are healthy, warning, error, unknown.
-        dollars_per_hour: sum of the known prices; `unpriced` counts the rented machines without one.
-        dollars_spent: sum of the known costs of the members shown since their rentals began; `without_total` counts
-            their rented machines without one.
-        credit: of the account; `credit_hours`: how long it lasts at this rate, None if unknown; an upper bound when
-            some are `unpriced`.
-        dollars_to_completion: the cost of the rest of the trainings with an ETA and a price; `without_price` counts the
-            rented machines with an ETA and no price.
-        seconds_to_completion: until the last of them ends; `without_eta` counts running ones without an ETA.
-        hidden: instances of the account that are not shown, and their known cost per hour.
-        left_out: trainings that were found on the members' targets and are not shown: one shows 20 beside its own.
+        levels: the number of members that are healthy, warning, error and unknown.
+        dollars_per_hour: sum of the known prices. unpriced: number of rented machines whose price is unknown.
+        dollars_spent: sum of the known costs of the displayed members since their rentals began. without_total: number
+            of their rented machines whose cost is unknown.
+        credit: the credit of the account. credit_hours: how long the credit lasts at this rate; None if unknown, and an
+            upper bound if some prices are unknown.
+        dollars_to_completion: the remaining cost of all trainings that have an ETA and a price. without_price: number
+            of rented machines that have an ETA but no price.
+        seconds_to_completion: time until the last of these trainings ends. without_eta: number of running trainings
+            that have no ETA.
+        hidden, hidden_dollars_per_hour: number of instances of the account that are not displayed, and their known cost
+            per hour.
+        left_out: number of trainings that were found on the members' targets but are not displayed, because at most 20
+            are displayed for each member in addition to its own.
     """
 
     levels: Mapping[str, int] = field(default_factory=dict)
@@ -140,12 +147,13 @@ class FleetSummary(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FleetSnapshot(PublicValue):
-    """The state of a fleet at `timestamp`; times are epoch seconds.
+    """The state of a fleet at `timestamp`. All times are epoch seconds.
 
-    `rows` are in a stable order, `alerts` oldest first, the last 200. `refreshing`: a look is in progress. `listed_at`
-    is when the account's instances were last listed; `error` is why the last listing failed, and `stale_since` since
-    when; None while it works, or without an account. `late` is for how many seconds beyond `interval` a member that
-    answers has waited for its look, the longest of all; 0 when all are in time, None before the first answer.
+    `rows` are in a stable order. `alerts` are the last 200 alerts, oldest first. `refreshing` is true while a look is
+    in progress. `listed_at` is the time at which the account's instances were last listed. `error` is the reason why
+    the last listing failed, and `stale_since` is the time of the first failure; both are None if the last listing
+    succeeded, or if there is no account. `late` is the longest delay of any responding member's query: the number of
+    seconds by which it exceeds `interval`. `late` is 0 if all members are on time, and None before the first response.
     """
 
     timestamp: float
@@ -163,7 +171,7 @@ class FleetSnapshot(PublicValue):
 
     @property
     def lateness(self) -> str:
-        """The words for looks that are late by half an interval or more; "" for others."""
+        """Return a sentence about looks that are late by half an interval or more; "" if there are none."""
         if self.late is None or self.late < self.interval / 2:
             return ""
         every = format_duration(self.interval)
@@ -177,7 +185,7 @@ REPORTED = {each.name: each.attribute for each in _KEPT}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FleetSample(PublicValue):
-    """The values of one member at one moment (epoch seconds), by the names of `REPORTED`; None means unknown."""
+    """The values of one member at `timestamp` (epoch seconds), by the names in `REPORTED`; None means unknown."""
 
     timestamp: float
     values: Mapping[str, float | None]

@@ -12,11 +12,11 @@ from training_monitor.fleet.mock import MockFleet
 
 @checked
 class VastAIMonitor(FleetMonitor):
-    """Watch the instances of a vast.ai account. With `use_mock`, watch made-up instances; this needs no account.
+    """Watch the instances of a vast.ai account. With `use_mock`, watch simulated instances; this needs no account.
 
     Args:
         instance_ids: the IDs of the instances; None: all instances of the account that are not stopped.
-        use_mock: watch made-up instances (a `MockFleet`) instead.
+        use_mock: watch simulated instances (a `MockFleet`) instead.
         more: other keyword arguments, which are passed to FleetMonitor.
     """
 

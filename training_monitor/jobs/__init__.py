@@ -1,4 +1,4 @@
-"""Ray jobs and process jobs: start, look at and stop them."""
+"""Start, inspect and stop Ray jobs and process jobs."""
 
 from training_monitor import TYPE_CHECKING, export_names
 

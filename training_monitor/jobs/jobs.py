@@ -109,13 +109,13 @@ def _view_of(job: RayJob, waiting: Answer[str | None] | None = None) -> JobView:
 def look_at_job(
     target: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> JobView:
-    """Look at a job in one round trip, and in a second one for the log of a Ray job that has just failed.
+    """Look at a job in one round trip, or in two to read the log of a Ray job that has just failed.
 
-    `job_id` may also be a name, see `find_ray_job`.
+    `job_id` may also be a name; see `find_ray_job`.
 
     Raises:
-        JobNotFound: the target answered and has no such job. SettingsError: a name means several.
-        CommandError: it could not be asked: the state is unknown.
+        JobNotFound: the target responded and has no such job. SettingsError: several jobs have this name.
+        CommandError: the target could not be queried, so the job's status is unknown.
     """
     return by_name(see_job, Site.of(target, namespace, transport), job_id)
 
@@ -171,13 +171,13 @@ def list_jobs(target: str | Target, namespace: str = "default", *, transport: Tr
 def get_job_listing(
     target: str | Target, namespace: str = "default", *, transport: Transport | None = None
 ) -> JobListing:
-    """Return the Ray jobs and process jobs of a target, oldest first, and what could not be listed.
+    """Return the Ray jobs and process jobs of a target, oldest first, and list what could not be listed.
 
-    All are looked at, in as many round trips as needed; one that could not be looked at is UNKNOWN. The logs of process
-    jobs are read, and those of Ray jobs that have not ended.
+    All jobs are inspected, in as many round trips as necessary. A job that could not be inspected has the status
+    UNKNOWN. The logs of process jobs, and of Ray jobs that have not ended, are read.
 
     Raises:
-        CommandError: the target could not be asked.
+        CommandError: the target could not be queried.
     """
     site = Site.of(target, namespace, transport)
     ray, signs, names = site.ask(ray_jobs.jobs_question(), ray_jobs.signs_question(), process_jobs.jobs_question())
@@ -304,7 +304,7 @@ def submit_job_with_resume(
     job_name: str = "training",
     transport: Transport | None = None,
 ) -> str:
-    """Submit a job that resumes from a checkpoint (None: starts from step 0), without waiting for its output.
+    """Submit a job that resumes from a checkpoint (None: start from step 0), without waiting for its output.
 
     The ID of the job is NAME-attempt-N. If the response to a submission is lost, the job is found by this ID and is not
     submitted twice.

@@ -338,12 +338,12 @@ def start_process_job(
     *,
     transport: Transport | None = None,
 ) -> str:
-    """Start a detached command on a target. It keeps running when this process ends or the connection is lost.
+    """Start a detached command on a target. The command keeps running when this process ends or the connection is lost.
 
     Args:
         command: a shell command line, or a list of words, which is quoted automatically.
         name: letters, digits, `.`, `_`, `-`. Each name can be used only once.
-        env: environment variables to add on the target. They are never written to a file or to argv.
+        env: environment variables to add on the target. These variables are never written to a file or to argv.
         working_dir: a folder on the target; default: the folder in which a shell starts there (for `local`, the current
             folder).
 

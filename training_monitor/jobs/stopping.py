@@ -44,10 +44,10 @@ def stop_job(
     """Stop a job and verify that it is gone: SIGTERM to all its processes, then SIGKILL after `grace` seconds.
 
     The job is also put on hold, even if it has already ended, so that no supervisor starts its next attempt. A Ray job
-    that waits for resources is cancelled, so that its entrypoint never runs.
+    that is still waiting for resources is canceled, so that its entrypoint never runs.
 
     Args:
-        job_id: a job ID or a name, see `find_ray_job`.
+        job_id: a job ID or a name; see `find_ray_job`.
         on_progress: called every few seconds with a description of what this function is waiting for.
 
     Returns:

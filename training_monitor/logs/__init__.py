@@ -1,4 +1,4 @@
-"""What the log of a training says."""
+"""Read the progress of a training from its log."""
 
 from training_monitor import TYPE_CHECKING, export_names
 

@@ -322,21 +322,22 @@ def read_new_log(
     limit_bytes: int = LIMIT_BYTES,
     transport: Transport | None = None,
 ) -> NewLog:
-    """Read what was written to a log file since the last read, in one round trip.
+    """Read the part of a log file that was written since the last read, in one round trip.
 
     Args:
-        path: the file on the target; `~/` is its home folder.
-        cursor: `NewLog.cursor` of the last read; None reads the last 64 KiB, from the first whole line on.
-        limit_bytes: if there is more, only the newest bytes are read, and `skipped_bytes` counts the others.
+        path: the file on the target; `~/` is the home folder there.
+        cursor: `NewLog.cursor` of the last read; None: read the last 64 KiB, from the first whole line on.
+        limit_bytes: if there is more new text, only the newest bytes are read, and `skipped_bytes` is the number of
+            skipped bytes.
 
     Returns:
-        NewLog; successive reads return each line once. After a truncation or rotation the file is read from its start,
-        preceded by the rest of the old file if that is `PATH.1`. A missing file is not an error.
+        A NewLog; successive reads return each line once. After a truncation or rotation, the file is read from its
+        start. If the old file is now `PATH.1`, the rest of it is returned first. A missing file is not an error.
 
     Raises:
-        AccessDenied: the file may not be read.
-        SettingsError: the path is empty, or the limit invalid.
-        CommandError: the target could not be asked, or the path is not a regular file.
+        AccessDenied: there is no permission to read the file.
+        SettingsError: the path is empty, or the limit is invalid.
+        CommandError: the target could not be queried, or the path is not a regular file.
     """
     limit = limit_bytes if cursor else min(limit_bytes, FIRST_BYTES)
     return Site.of(target, namespace, transport).ask_one(FileSource.named(path, path).read(cursor, limit))
@@ -350,10 +351,11 @@ def get_log_progress(
     tail_bytes: int = FIRST_BYTES,
     transport: Transport | None = None,
 ) -> Progress:
-    """Return the newest progress in the last `tail_bytes` of a log file, in one round trip.
+    """Return the most recent progress in the last `tail_bytes` of a log file, in one round trip.
 
     Returns:
-        Progress, also from an unfinished last line; all None when the file is missing or shows nothing.
+        A Progress, which may come from an unfinished last line. All values are None if the file is missing or contains
+        no progress.
 
     Raises:
         AccessDenied, SettingsError, CommandError: as for `read_new_log`.

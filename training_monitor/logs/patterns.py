@@ -28,17 +28,17 @@ Value = float | int | str
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LogPattern(PublicValue):
-    """A metric that a regular expression finds in a log.
+    """A metric that is read from a log with a regular expression.
 
     Attributes:
-        name: of the metric, an identifier.
-        pattern: a regular expression with one group, the value; searched in each line of the log without its colours
-            and launcher prefixes (`[rank0]:`).
-        kind: of the value: float | int | str.
+        name: the name of the metric, a valid identifier.
+        pattern: a regular expression with one group, the value. It is searched for in each line of the log, after
+            colors and launcher prefixes (`[rank0]:`) are removed.
+        kind: the type of the value: float | int | str.
 
     Raises:
-        SettingsError: the name is not an identifier; the pattern is invalid, exponential, or has not exactly one group;
-            or the kind is unknown.
+        SettingsError: the name is not an identifier; the pattern is invalid, may take exponential time, or does not
+            have exactly one group; or the kind is unknown.
     """
 
     name: str
@@ -51,7 +51,7 @@ class LogPattern(PublicValue):
         check_fields(self)
 
     def read(self, text: str) -> Value | None:
-        """Convert the group's text; None if it is not of this kind."""
+        """Convert the text of the group. Return None if it is not of the pattern's `kind`."""
         if self.kind == "str":
             return text.strip()
         number = parse_number(text.strip())
@@ -124,13 +124,13 @@ def _matches(pattern: LogPattern, piece: str) -> list[tuple[int, Value]]:
 
 
 def load_log_patterns(path: str | None = None) -> list[LogPattern]:
-    """Return the patterns in the settings file's table `log_patterns`; none without a file.
+    """Return the patterns in the table `log_patterns` of the settings file; none if there is no file.
 
     Args:
-        path: default: TRAINING_MONITOR_SETTINGS, else settings.toml or settings.json in
+        path: the settings file; default: TRAINING_MONITOR_SETTINGS, otherwise settings.toml or settings.json in
             $XDG_CONFIG_HOME/training_monitor.
 
     Raises:
-        SettingsError: names the file, the key and what was expected.
+        SettingsError: a pattern is invalid. The message contains the file, the key and the expected value.
     """
     return list(load_table("log_patterns", read_log_patterns, path))

@@ -39,10 +39,10 @@ _LINE_END = regex(r"[\r\n]")
 @checked
 @dataclass(repr=False)
 class LogTotals(PublicValue):
-    """Compute totals of a log: call `feed` with chunks, `close` at the end, and `as_dict` at any time.
+    """Compute the totals of a log: call `feed` with chunks, `close` at the end, and `as_dict` at any time.
 
     Memory use is bounded for any input. An unfinished last line is counted when its newline or carriage return arrives,
-    or at `close`. An unfinished last line is not saved.
+    or at `close`. Saved totals do not include an unfinished last line.
 
     Attributes:
         progress: the most recent value of each field.
@@ -75,7 +75,7 @@ class LogTotals(PublicValue):
         self.reader.epochs, self._repeats = epochs, Repeats()
 
     def feed(self, chunk: str) -> None:
-        """Add the next characters of the log. Never raises."""
+        """Add the next chunk of the log. Never raises."""
         first, last = _LINE_END.search(chunk), max(chunk.rfind("\n"), chunk.rfind("\r"))
         if first:
             line, self._line = self._line + chunk[: first.start()], ""
@@ -90,17 +90,17 @@ class LogTotals(PublicValue):
         self._read_all(line)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the totals so far; None means that the log has not shown the value.
+        """Return the totals so far; None means that the value has not appeared in the log.
 
         Returns:
-            A dict of 15 keys. last_step, total_steps, progress_percent (0 to 100) and estimated_time_remaining
-            (seconds) describe the job, see `job_progress`. last_loss, last_learning_rate and steps_per_second are the
-            most recent values. loss_history is a list of {index, loss}. index counts from 0 over the whole log.
+            A dict with 15 keys. last_step, total_steps, progress_percent (0 to 100) and estimated_time_remaining
+            (seconds) describe the whole job; see `job_progress`. last_loss, last_learning_rate and steps_per_second are
+            the most recent values. loss_history is a list of {index, loss}. index counts from 0 over the whole log.
             Repeated lines with the same step and loss are one entry. Beyond 1000 entries, the last 500 are kept.
             checkpoints_saved is a count, and checkpoint_paths are distinct (beyond 1000, the last 500 are kept). errors
-            and warnings are distinct lines, cut at 200 characters (beyond 100, the last 50 are kept); a non-finite loss
-            counts as an error. gpu_utilization is in per cent. memory_usage is {used, total} of one GPU in MB.
-            samples_generated is a count.
+            and warnings are distinct lines, truncated to 200 characters (beyond 100, the last 50 are kept); a
+            non-finite loss counts as an error. gpu_utilization is in percent. memory_usage is {used, total} of one GPU
+            in MB. samples_generated is a count.
         """
         progress, job = self.progress, job_progress(self.progress)
         first = self.loss_count - len(self.losses)

@@ -37,13 +37,13 @@ def parse_progress(text: str) -> Progress:
     """Read the most recent progress from a log, or from the end of a log. Never raises.
 
     Args:
-        text: log text; it may contain `\\r` redraws, colours, and the prefixes of Ray, srun, mpirun and torchrun.
+        text: log text; it may contain `\\r` redraws, colors, and the prefixes of Ray, srun, mpirun and torchrun.
 
     Returns:
         A Progress with None for values that the text does not contain. `step` and `total_steps` count over the whole
-        job; a counter within an epoch is `epoch_step` of `epoch_steps`. Times are in seconds. Throughput is as printed;
-        some frameworks print it per GPU. `eta_scope` is "job" or "epoch". `finished` is True if a line clearly reports
-        the end of the training, otherwise None.
+        job; a counter that restarts in each epoch is returned as `epoch_step`, and its maximum as `epoch_steps`. Times
+        are in seconds. Throughput is as printed; some frameworks print it per GPU. `eta_scope` is "job" or "epoch".
+        `finished` is True if a line clearly reports the end of the training, otherwise None.
     """
     return read_progress(text, EpochCount())
 

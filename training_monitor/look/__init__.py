@@ -1,4 +1,4 @@
-"""Find the trainings on a target, look at them and their GPUs, disks, network and cluster, and report how they are."""
+"""Find the trainings on a target, inspect them and their GPUs, disks, network and cluster, and report their health."""
 
 from training_monitor import TYPE_CHECKING, export_names
 

@@ -14,11 +14,11 @@ from training_monitor.targets.transport import Transport
 def verify_ray_resources(
     head_pod: str | Target, namespace: str = "default", *, transport: Transport | None = None
 ) -> RayResourcesReport:
-    """Query a Ray head for the GPUs and CPUs of its cluster. No failure of the target raises an exception.
+    """Query a Ray head for the GPUs and CPUs of its cluster. Failures of the target do not raise exceptions.
 
     Returns:
         A report with the numbers of GPUs and CPUs, and with `pending_demands`, the requests that are not yet served. If
-        Ray could not be queried, all of them are None, `healthy` is False, and `error` is set.
+        Ray could not be queried, all these values are None, `healthy` is False, and `error` is set.
     """
     site = Site.of(head_pod, namespace, transport)
     try:

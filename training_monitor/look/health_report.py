@@ -100,7 +100,7 @@ def get_training_health(
 ) -> HealthReport:
     """Report the health of GPUs, EFA, checkpoints, Ray, a job, pods and disks.
 
-    No failure of the target raises an exception.
+    Failures of the target do not raise exceptions.
 
     Args:
         head_pod: the Ray head, or any other target.
@@ -110,9 +110,9 @@ def get_training_health(
         store: where observations of the job are stored; default: this user's store.
 
     Returns:
-        A report, see `reports.HealthReport`. `verdict` is ok | warning | failed | unknown, and `healthy` is True for ok
-        and warning only. `issues` lists the problems, and `remedies` has one remedy for each. `silent` lists the
-        targets that did not respond at all.
+        A `reports.HealthReport`. `verdict` is ok | warning | failed | unknown, and `healthy` is True for ok and warning
+        only. `issues` lists the problems, and `remedies` has one remedy for each issue. `silent` lists the targets that
+        did not respond at all.
     """
     head = parse_target(head_pod, namespace=namespace)
     others = [parse_target(pod, namespace=namespace) for pod in all_pods or ()]

@@ -309,7 +309,7 @@ SEE_BELOW = "unknown, see below"
 
 
 def format_training_health(report: HealthReport) -> str:
-    """Format the report as a few lines; '?' is unknown."""
+    """Format the report as a few lines of text. '?' stands for an unknown value."""
     gpu, ray, saved, job = report["gpu"], report["ray"], report["checkpoints"], report["job"]
     lines = [f"Training health: {report['verdict'].upper()}"]
     if job:

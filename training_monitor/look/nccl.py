@@ -75,16 +75,16 @@ class _Initialisation:
 
 
 def parse_nccl_transport(text: str) -> NcclTransport:
-    """Find the transport that NCCL uses, from its most recent initialisation in a log. Never raises.
+    """Find the transport that NCCL uses, from its most recent initialization in a log. Never raises.
 
     Args:
         text: log text of one or more ranks; lines that do not contain NCCL are skipped.
 
     Returns:
-        An NcclTransport. `transport` is efa, socket, ib, fastsocket, fallback (the plugin exists and found no provider,
-        or NCCL did not find the plugin and named no network) or unknown. The other fields are the AWS plugin's
-        `provider` and version, the number of network interfaces, whether GPUDirect RDMA is on (None if not logged), and
-        the decisive line as `evidence`, at most 200 characters.
+        An NcclTransport. `transport` is efa, socket, ib, fastsocket, fallback (the plugin exists but found no provider,
+        or NCCL did not find the plugin and logged no network) or unknown. The other fields are the AWS plugin's
+        `provider` and version, the number of network interfaces, whether GPUDirect RDMA is enabled (None if not
+        logged), and the decisive line as `evidence`, at most 200 characters.
     """
     state = _Initialisation()
     for line in _nccl_lines(text):
@@ -236,7 +236,7 @@ def check_efa_utilization(
     timeout: float = 15.0,
     transport: Transport | None = None,
 ) -> EfaClusterReport:
-    """Check whether NCCL uses EFA on a target and on all given pods. No failure of a target raises an exception.
+    """Check whether NCCL uses EFA on a target and on all given pods. Failures of a target do not raise exceptions.
 
     Returns:
         A report. `efa_active` is True (the EFA counters increase, or NCCL selected the efa provider), False (NCCL logs

@@ -1,4 +1,4 @@
-"""Notices, and the channels that send them."""
+"""Notices, and the channels through which they are sent."""
 
 from training_monitor import TYPE_CHECKING, export_names
 from training_monitor.notify.channels import list_homes

@@ -76,11 +76,11 @@ class User(Protocol):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Channel(PublicValue):
-    """One way to notify a user, with the settings that every channel has.
+    """One way to notify a user, with the settings that all channels share.
 
     Attributes:
-        minimum_priority: of the notices that it takes.
-        log_lines: of the end of a log, in the notice of a failure; 0: none.
+        minimum_priority: the lowest priority of notices that are sent through this channel.
+        log_lines: the number of lines from the end of the log in a notice of a failure; 0: none.
     """
 
     name: ClassVar[str]

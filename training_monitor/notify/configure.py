@@ -83,10 +83,12 @@ def load_notifier(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> TrainingNotifier:
-    """Build the notifier from the environment and the settings file; with a store, the web list is its last channel.
+    """Build the notifier from the environment and the settings file.
+
+    If there is a store, the web list is the last channel.
 
     Raises:
-        SettingsError: names the file and the key.
+        SettingsError: a setting is invalid. The message contains the file and the key.
     """
     channels = load_channels(environ, path)
     if store is not None and all(channel.name != "web" for channel in channels):

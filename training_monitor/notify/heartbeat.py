@@ -31,17 +31,18 @@ Tell = Callable[[float, float], object]  # called with the start (epoch seconds)
 
 
 class Heartbeat:
-    """A pinger of a URL with a thread of its own: the caller never waits for it and never sees its errors.
+    """Ping a URL from a separate thread. The caller never waits for a ping, and never sees its errors.
 
-    Pings do not pile up: those that become due while one is under way are sent as one.
+    Pings do not pile up: while a ping is in progress, all further pings are combined into one.
 
     Args:
-        url: may be a secret: only its scheme and host are ever shown.
-        on_problem: called from that thread, with a sentence, when pings begin to fail and when they succeed again.
-        timeout: seconds for one request.
+        url: the URL to ping. Because it may be a secret, only its scheme and host are ever displayed.
+        on_problem: called from the separate thread with a sentence when pings begin to fail, and when they succeed
+            again.
+        timeout: maximum seconds for one request.
 
     Raises:
-        SettingsError: it is not an http or https URL.
+        SettingsError: `url` is not an http or https URL.
     """
 
     def __init__(
@@ -63,14 +64,14 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     def beat(self) -> None:
-        """Schedule a ping, since a look succeeded. Returns at once and raises nothing."""
+        """Schedule a ping after a successful look. Returns immediately and never raises."""
         self._due = True
         self._news.set()
         with self._starting:
             self._thread = self._thread or begin_thread(self._run, "heartbeat")
 
     def close(self, timeout: float = 5.0) -> None:
-        """Send a ping that is due, waiting for at most `timeout` seconds."""
+        """Send a pending ping, if any. Wait at most `timeout` seconds."""
         self._closing.set()
         self._news.set()
         if self._thread:

@@ -33,9 +33,9 @@ class TrainingNotifier:
 
     Args:
         channels: the channels, in the order in which they are tried.
-        users: the users, by name. `notify` accepts these names.
+        users: the users, by the names that `notify` accepts.
         store: where sent notices are stored, so that the web page can still list them after this process ends. Without
-            a store, they are kept only in memory.
+            a store, sent notices are kept only in memory.
         transport: runs the programs that some channels need.
         clock: used to wait between attempts.
         timeout: maximum seconds for one request.
@@ -68,12 +68,12 @@ class TrainingNotifier:
         Args:
             user: a name from the settings, or a NotifiedUser, who is notified only at the addresses given there; None:
                 the channels' default recipients.
-            message: a text or a Notice. The same Notice is sent to each user only once.
-            priority: the priority of a text: low | normal | high | urgent.
-            job_id: the job that a text refers to.
+            message: a string or a Notice. The same Notice is sent to each user only once.
+            priority: the priority, if the message is a string: low | normal | high | urgent.
+            job_id: the job that the message refers to, if the message is a string.
 
         Returns:
-            The result. For a repeated Notice it is `Delivery("suppressed", True)`.
+            The result. For a repeated Notice, the result is `Delivery("suppressed", True)`.
 
         Raises:
             SettingsError: there is no such user or priority.
@@ -89,7 +89,7 @@ class TrainingNotifier:
         )
 
     def deliver(self, user: str | NotifiedUser | None, notice: Notice) -> Delivery:
-        """Send a notice, even if it was sent before, through the first channel that accepts it, without storing it.
+        """Send a notice, even if it was sent before, through the first channel that accepts it. Nothing is stored.
 
         Raises:
             SettingsError: there is no such user.
@@ -115,7 +115,7 @@ class TrainingNotifier:
     def try_channel(
         self, channel: Channel, user: NotifiedUser, notice: Notice
     ) -> tuple[int, TrainingMonitorError | None]:
-        """Send through one channel, and retry temporary failures. Return the number of attempts and the last error."""
+        """Send through one channel, with retries. Return the number of attempts and the last error."""
         for tried in range(1, TRIES + 1):
             error = self._send(channel, user, notice)
             if not isinstance(error, RestError) or not error.temporary or tried == TRIES:

@@ -30,21 +30,21 @@ class _Held:
 
 
 class Outbox:
-    """A queue that accepts notices at once and sends them in order, from a thread of its own.
+    """A queue that accepts notices immediately and sends them in order, from a separate thread.
 
-    Each notice is written to the store before `post` returns, if possible, and marked after it was sent. A crash in
-    between may send it twice, but never loses it: the next outbox of the same store and user sends what is pending.
-    Only one of them sends at a time.
+    If possible, each notice is written to the store before `post` returns, and marked as sent after it was sent. A
+    crash in between may cause a notice to be sent twice, but no notice is lost: the next outbox with the same store and
+    user sends all pending notices. Of several outboxes with the same store and user, only one sends at a time.
 
     Args:
         notifier: sends the notices.
-        store: keeps pending notices beyond the end of this process.
-        user: the recipient: a name that the notifier knows, a NotifiedUser, or None.
-        clock: the thread's clock.
+        store: keeps pending notices after this process ends.
+        user: the recipient: a name from the notifier's users, a NotifiedUser, or None.
+        clock: the clock of the separate thread.
 
     Raises:
         SettingsError: the notifier has no such user.
-        CommandFailed: it has no channel for this person.
+        CommandFailed: the notifier has no channel for this person.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class Outbox:
         self.close()
 
     def start(self) -> None:
-        """Start sending, first what an earlier process left; `post` does this too."""
+        """Start sending, beginning with notices that an earlier process left. `post` also starts sending."""
         with self._starting:
             self._thread = self._thread or begin_thread(self._run, "notices")
 
     def post(self, notice: Notice) -> bool:
-        """Queue a notice, and return at once. False for a repeat, which is dropped.
+        """Queue a notice, and return immediately. Return False for a repeated notice, which is dropped.
 
         While the store cannot be written, the notice is sent from memory, and stored later.
         """
@@ -99,7 +99,7 @@ class Outbox:
         return is_new
 
     def close(self, timeout: float = 10.0) -> None:
-        """Send what is due and end the thread, waiting for at most `timeout` seconds; the rest stays in the store."""
+        """Send what is due, and end the thread. Wait at most `timeout` seconds; the rest stays in the store."""
         self._ends_at = self._clock.monotonic() + timeout
         self._closing.set()
         self._news.set()
@@ -116,7 +116,7 @@ class Outbox:
             return None
 
     def send_held(self) -> bool:
-        """Store the held notices, or send them if the store still fails. True when none is left."""
+        """Store the notices held in memory, or send them if the store still fails. Return True if none is left."""
         with self._holding:
             try:
                 self._write_held()
@@ -142,9 +142,10 @@ class Outbox:
             del self._held[0]
 
     def send_due(self) -> float | None:
-        """Send what is pending and due, in order. Returns seconds until more may be due; None when nothing is left.
+        """Send the pending notices that are due, in order.
 
-        A failure ends it, and the rest is due at once. A closing outbox tries all, until its time is over.
+        Return the number of seconds until more may be due; None if nothing is left. After a failure, the remaining
+        notices are not tried now, but stay due. While the outbox is being closed, all are tried until the time is up.
 
         Raises:
             TrainingMonitorError: the store cannot be used.

@@ -14,10 +14,10 @@ class NotifiedUser(PublicValue):
     """A person to notify.
 
     Attributes:
-        name: what `--notify` calls them.
-        telegram_id: their number on Telegram.
-        discord_id: their number on Discord.
-        email: their address.
+        name: the name that is passed to `--notify`.
+        telegram_id: their Telegram ID.
+        discord_id: their Discord ID.
+        email: their email address.
     """
 
     name: str = ""
@@ -30,5 +30,5 @@ class NotifiedUser(PublicValue):
 
     @property
     def is_person(self) -> bool:
-        """Whether this is somebody; otherwise a notice goes to the channels' default recipients."""
+        """Return True for a person, and False if notices go to the channels' default recipients."""
         return self != NotifiedUser()

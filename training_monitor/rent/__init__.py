@@ -1,4 +1,4 @@
-"""Trainings on rented machines, from the queue to the destroyed instance."""
+"""Run trainings on rented machines, from the queue to the destruction of the instance."""
 
 from training_monitor import TYPE_CHECKING, export_names
 

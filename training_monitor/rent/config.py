@@ -15,31 +15,32 @@ _FOLDER = text("an absolute path of letters, digits, '.', '_' and '-'", r"(?:/[A
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ServiceConfig(PublicValue):
-    """Settings of the training service; times in seconds unless the name says otherwise, money in dollars.
+    """Settings of the training service. Times are in seconds unless the name states another unit; money is in dollars.
 
     Attributes:
         lease_seconds: a worker that does not renew its lease for this long loses its job to the next worker.
-        poll_interval: between two checks of an idle queue.
-        check_interval: between two looks at a training.
+        poll_interval: time between two checks of an idle queue.
+        check_interval: time between two looks at a training.
         stagnation_threshold: a training without a new step for this long is restarted.
-        max_retries: restarts in a row without progress.
-        retry_delay: before the first restart; doubles with each further one.
-        retry_wait: before the first retry of a failed step of the job; doubles with each further one.
+        max_retries: maximum number of consecutive restarts without progress.
+        retry_delay: time before the first restart. It doubles with each further restart.
+        retry_wait: time before the first retry of a failed step of the job. It doubles with each further retry.
         patience: a job that has no machine yet and cannot proceed fails after this long.
-        save_interval: between two copies of a checkpoint to the worker's machine.
-        create_timeout: for the request that rents a machine.
-        ready_timeout: until a rented machine accepts ssh; then another one is rented.
-        remote_root: the folder on the machine that holds all files of a job.
-        sweep_interval: between two sweeps.
-        max_runtime: the sweep destroys a machine that runs longer, unless its job has its own limit (hard_timeout).
-        stuck_after: the sweep ends a job without progress for this long.
-        abandoned_after: the sweep ends a job that has a machine, but no worker, for this long.
+        save_interval: time between two copies of a checkpoint to the worker's machine.
+        create_timeout: maximum time for the request that rents a machine.
+        ready_timeout: maximum time until a rented machine accepts ssh connections. Then another machine is rented.
+        remote_root: the folder on the machine that contains all files of a job.
+        sweep_interval: time between two sweeps.
+        max_runtime: the sweep destroys a machine that has run for longer, unless its job has its own limit
+            (hard_timeout).
+        stuck_after: the sweep ends a job that has made no progress for this long.
+        abandoned_after: the sweep ends a job that has had a machine but no worker for this long.
         orphan_grace: how long an instance of ours may exist without a job before it is destroyed.
-        unreachable_after: a machine that is listed as running but unreachable for this long counts as lost.
-        outage_after: a notice is sent when a machine, a service or the state folder is unavailable for this long.
+        unreachable_after: a machine counts as lost if it is listed as running but has been unreachable for this long.
+        outage_after: a notice is sent when a machine, a service or the state folder has been unavailable for this long.
         daily_budget: limit for all jobs together per day (UTC); None: no limit.
-        warn_hours_left: a notice is sent when the account's credit lasts no longer than this; 0: never.
-        failed_refund: share (0 to 1) of a failed job's charge that its account gets back.
+        warn_hours_left: a notice is sent when the account's credit will last for at most this time; 0: never.
+        failed_refund: share (0 to 1) of a failed job's charge that is refunded to its account.
     """
 
     lease_seconds: AboveZero = 60.0

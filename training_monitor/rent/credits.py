@@ -42,32 +42,33 @@ class Movement:
 
 
 class Credits:
-    """The accounts of one store. Every method is one transaction and idempotent."""
+    """The accounts in a store. Every method is one transaction and is idempotent."""
 
     def __init__(self, store: Store | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._store, self._clock = store or Store(), clock
 
     def balance(self, account: str) -> float:
-        """Return what the account can still reserve, in dollars; 0 for an unknown account."""
+        """Return the amount that the account can still reserve, in dollars; 0 for an unknown account."""
         with self._begin(account) as execute:
             return _balance(execute, account) / MICRO
 
     def deposit(self, account: str, amount: float, reason: str, *, payment_id: str | None = None) -> float:
-        """Pay in and return the new balance; idempotent by `payment_id`.
+        """Pay into the account, and return the new balance; idempotent by `payment_id`.
 
         Raises:
             SettingsError: the amount is not above zero, or the balance would exceed `MOST_DOLLARS`.
-            InvalidTransition: the payment is recorded with another amount; nothing was changed.
+            InvalidTransition: a different amount was recorded for this payment; nothing was changed.
         """
         return self._pay(account, "deposit", amount, payment_id, reason)
 
     def withdraw(self, account: str, amount: float, reason: str, *, payment_id: str | None = None) -> float:
-        """Take out, for example a wrong deposit, and return the new balance; idempotent by `payment_id`.
+        """Withdraw credits (such as a mistaken deposit), and return the new balance; idempotent by `payment_id`.
 
         Raises:
-            InsufficientCredits: the balance, without what jobs have reserved, is too low; nothing was taken out.
+            InsufficientCredits: the balance, excluding the amounts that jobs have reserved, is too low; nothing was
+                withdrawn.
             SettingsError: the amount is not above zero.
-            InvalidTransition: the payment is recorded with another amount; nothing was changed.
+            InvalidTransition: a different amount was recorded for this payment; nothing was changed.
         """
         return self._pay(account, "withdraw", amount, payment_id, reason)
 
@@ -99,11 +100,11 @@ class Credits:
             return (balance + micro) / MICRO
 
     def reserve(self, account: str, job_id: str, amount: float, reason: str = "estimate") -> None:
-        """Reserve credits for a job, once.
+        """Reserve credits for a job. Repeating the call has no effect.
 
         Raises:
             InsufficientCredits: the balance is too low; nothing was reserved.
-            InvalidTransition: the job has another reservation, or is over.
+            InvalidTransition: the job has a reservation of a different amount, or has ended.
         """
         micro = _micro("amount", amount)
         with self._begin(account) as execute:
@@ -121,19 +122,19 @@ class Credits:
             self._move(execute, account, "reserve", -micro, job_id, reason)
 
     def reservation(self, account: str, job_id: str) -> float | None:
-        """Return what the job reserved, in dollars, also after it was settled; None without a reservation."""
+        """Return the amount that the job reserved, in dollars, even after settlement; None without a reservation."""
         with self._begin(account) as execute:
             taken = _moved(execute, account, "reserve", job_id)
         return None if taken is None else -taken / MICRO
 
     def settle(self, account: str, job_id: str, spent: float, reason: str) -> float:
-        """Settle a job's reservation with what it spent, and return the dollars that it is charged.
+        """Settle a job's reservation against the amount that it spent, and return the amount charged, in dollars.
 
-        The rest of the reservation is returned; spending beyond it is charged as far as the balance allows, and the
-        account does not owe the rest.
+        The unspent part of the reservation is returned to the account. If the job spent more, the excess is charged as
+        far as the balance allows. The account does not owe the rest.
 
         Raises:
-            InvalidTransition: the job has no reservation, or was settled with another sum.
+            InvalidTransition: the job has no reservation, or was already settled with a different amount.
         """
         with self._begin(account) as execute:
             charged = self.settle_within(execute, account, job_id, spent, reason)
@@ -142,7 +143,7 @@ class Credits:
         return charged
 
     def settle_within(self, execute: Execute, account: str, job_id: str, spent: float, reason: str) -> float | None:
-        """Do what `settle` does within a transaction of the same store; None without a reservation."""
+        """Do the same as `settle` within a transaction of the same store; return None if there is no reservation."""
         micro = _micro("spent", min(spent, MOST_DOLLARS), least=0)  # no balance exceeds this
         taken = _moved(execute, account, "reserve", job_id)
         if taken is None:
@@ -157,10 +158,12 @@ class Credits:
         return (-taken - settled) / MICRO
 
     def refund(self, account: str, job_id: str, share: float, reason: str) -> float:
-        """Give back a share (0 to 1) of what a settled job was charged, once, and return the dollars.
+        """Refund a share (0 to 1) of the amount that a settled job was charged. Return the refund in dollars.
+
+        A repeated call does not refund anything again, and returns the first refund.
 
         Raises:
-            SettingsError: the share is not within 0 to 1. InvalidTransition: the job was not settled.
+            SettingsError: the share is not between 0 and 1. InvalidTransition: the job has not been settled.
         """
         if not 0 <= share <= 1:
             raise SettingsError("share", share, "0 to 1")

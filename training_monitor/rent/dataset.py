@@ -139,19 +139,19 @@ def validate_dataset(
     """Check a folder of images and captions on this machine.
 
     Args:
-        path: The folder.
-        min_images: Fewer usable images are an error.
-        min_side: Pixels of the shorter side; less is a warning, less than half is an error.
-        max_images: More images are an error: it is probably the wrong folder.
-        require_captions: A missing or empty caption is an error rather than a warning.
-        trigger: The LoRA's trigger word; an error when there are captions and none contains it as a whole word,
-            ignoring case.
+        path: the folder.
+        min_images: fewer usable images are an error.
+        min_side: a shorter side below this number of pixels is a warning; below half of it, an error.
+        max_images: more images are an error, because it is probably the wrong folder.
+        require_captions: treat a missing or empty caption as an error instead of a warning.
+        trigger: the LoRA's trigger word. If there are captions, at least one must contain it as a whole word, ignoring
+            case; otherwise this is an error.
 
     Returns:
-        The report; problems of files are in its errors and raise nothing.
+        The report. Problems with files are listed in its errors and do not raise exceptions.
 
     Raises:
-        SettingsError: The path is not a readable folder, or another argument is out of range.
+        SettingsError: the path is not a readable folder, or another argument is out of range.
     """
     _check_arguments(min_images, min_side, max_images, trigger)
     root, findings = _readable_folder(path), Findings()

@@ -68,11 +68,11 @@ _GpuAnswer = Answer[tuple[GpuTable, tuple[GpuProcess, ...]]]
 
 
 def format_training_config(spec: TrainingSpec, *, dataset: str, output: str) -> str:
-    """Return the configuration file of ai-toolkit for `python run.py FILE`.
+    """Return a configuration file for ai-toolkit, which runs it as `python run.py FILE`.
 
     Args:
-        dataset: the folder of images and captions on the instance. output: the folder in which NAME/ with the
-            checkpoints is created.
+        dataset: the folder with the images and captions on the instance. output: the folder in which the folder NAME/
+            with the checkpoints is created.
     """
     process = {
         "type": "sd_trainer",
@@ -151,19 +151,20 @@ def check_instance(
     vram_gb: float | None = None,
     transport: Transport | None = None,
 ) -> PreflightReport:
-    """Check the GPUs and the disk of a machine, and run a check command of the user there.
+    """Check the GPUs and the disk of a machine, and run your own check command there.
 
     Args:
-        num_gpus: how many were rented; a GPU that cannot be read does not count.
-        min_vram_gb: of each GPU, as the market counts: a 4090 has 24.564.
-        min_disk_gb: free space, in 10^9 bytes, on the disk of `folder`.
-        folder: an absolute path there, which need not exist yet.
-        command: a line for `sh` there that exits with 0 on a good machine, within two minutes.
-        gpu_name: the GPU that was rented. vram_gb: its memory, as it was offered.
+        num_gpus: the number of rented GPUs; a GPU that cannot be queried does not count.
+        min_vram_gb: minimum memory of each GPU, in the units of the market: a 4090 has 24.564.
+        min_disk_gb: minimum free space on the disk of `folder`, in 10^9 bytes.
+        folder: an absolute path on the machine, which need not exist yet.
+        command: a shell command line, run by `sh` on the machine. It must exit with 0 within two minutes if the machine
+            is good.
+        gpu_name: the GPU that was rented. vram_gb: its memory, as stated in the offer.
 
     Raises:
         SettingsError: `folder` is not absolute.
-        CommandError: something could not be asked, or timed out. That is no verdict on the machine.
+        CommandError: a query failed or timed out, so the machine could not be judged.
     """
     gpu, disk, *own = ask(target, *_questions(folder, command), transport=transport)
     gpus, problems = _read_gpus(gpu)

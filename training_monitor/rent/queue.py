@@ -79,25 +79,25 @@ class UnknownState(str):
 
 
 class TrainingQueue:
-    """The jobs of one store; safe from any thread and process, every method is one transaction.
+    """The jobs in a store. Any thread and process can use a TrainingQueue, and every method is one transaction.
 
-    A `worker` is a name unique to one worker. Leases expire by the clock of the machine.
+    `worker` is a name that is unique to one worker. Leases expire by the clock of this machine.
     """
 
     def __init__(self, store: Store | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._store, self._clock = store or Store(), clock
 
     def submit(self, request: TrainingRequest, job_id: str | None = None) -> QueuedJob:
-        """Put a training into the queue; idempotent by `job_id`.
+        """Add a training to the queue. Submitting the same `job_id` again has no effect.
 
         Args:
-            request: what to train.
-            job_id: letters, digits, '.', '_' and '-', at most 64. Default: the request's name and six hexadecimal
+            request: the training to run.
+            job_id: at most 64 letters, digits, '.', '_' and '-'. Default: the request's name and six hexadecimal
                 digits.
 
         Raises:
-            JobExists: the id belongs to another request.
-            SettingsError: the id is invalid, or the request holds a value that JSON cannot.
+            JobExists: the ID belongs to a different request.
+            SettingsError: the ID is invalid, or the request contains a value that JSON cannot represent.
         """
         if job_id is not None and not NAME.fullmatch(job_id):
             raise SettingsError("job_id", job_id[:100], "at most 64 letters, digits, '.', '_' and '-'")
@@ -129,14 +129,14 @@ class TrainingQueue:
     ) -> list[QueuedJob]:
         """Return the jobs, newest first: all, or those in one of `states` whose state changed at `since` or later.
 
-        A job in an `UnknownState` is listed with the unfinished ones.
+        A job in an `UnknownState` is listed with the unfinished jobs.
 
         Args:
-            limit: how many of the newest to return (None: all).
-            on_damaged: called with the id and the error of each job that cannot be read, which is left out.
+            limit: the maximum number of jobs to return, newest first; None: no limit.
+            on_damaged: called with the ID and the error of each job that cannot be read. Such jobs are omitted.
 
         Raises:
-            TrainingMonitorError: one of them cannot be read, and there is no `on_damaged`.
+            TrainingMonitorError: a job cannot be read, and `on_damaged` is not given.
         """
         wanted = {str(state) for state in (JobState if states is None else states)}
         if {*_KNOWN} - wanted <= {*_OVER}:
@@ -161,19 +161,19 @@ class TrainingQueue:
         return jobs
 
     def claim(self, worker: str, lease_seconds: float, job_id: str | None = None) -> QueuedJob | None:
-        """Claim an unfinished job that no worker holds: the oldest that is in progress, else the oldest queued.
+        """Claim an unfinished job that no worker holds: the oldest job in progress, otherwise the oldest queued job.
 
         Args:
             worker: the claiming worker.
-            lease_seconds: how long the lease lasts without being renewed.
-            job_id: only this one.
+            lease_seconds: how long the lease lasts if it is not renewed.
+            job_id: claim only this job.
 
         Returns:
-            The claimed job; None when there is none.
+            The claimed job; None if there is none.
 
         Raises:
-            JobNotFound: there is no `job_id`.
-            TrainingMonitorError: the only free jobs were written by a later version, or are in a state it made.
+            JobNotFound: there is no job `job_id`.
+            TrainingMonitorError: the only free jobs were written by a later version, or are in a state defined by one.
         """
         now = self._clock.time()
         until = now + _lease(worker, lease_seconds)
@@ -199,10 +199,10 @@ class TrainingQueue:
         return None
 
     def renew(self, job_id: str, worker: str, lease_seconds: float) -> None:
-        """Renew a lease; one that expired but was not taken can still be renewed.
+        """Renew a lease. An expired lease can still be renewed if no other worker has claimed the job.
 
         Raises:
-            LeaseLost: another worker holds the job, or it was released. JobNotFound: there is no such job.
+            LeaseLost: another worker holds the job, or the job was released. JobNotFound: there is no such job.
         """
         until = self._clock.time() + _lease(worker, lease_seconds)
         with self._store.transaction() as execute:
@@ -210,26 +210,26 @@ class TrainingQueue:
             execute("UPDATE training_jobs SET lease_until = ? WHERE id = ?", (until, job_id))
 
     def release(self, job_id: str, worker: str) -> None:
-        """Release a job for other workers; no effect when this worker does not hold it."""
+        """Release a job for other workers. This has no effect if this worker does not hold the job."""
         if NAME.fullmatch(job_id) and _is_worker(worker):
             with self._store.transaction() as execute:
                 changes = "worker = NULL, lease_until = NULL"
                 execute(f"UPDATE training_jobs SET {changes} WHERE id = ? AND worker = ?", (job_id, worker))
 
     def save(self, job: QueuedJob, worker: str, *, progressed: bool = False) -> QueuedJob:
-        """Save the `state` and `work` of a job durably; the records of its machines are those of `vast/rentals.py`.
+        """Save the `state` and `work` of a job durably. The records of its machines are taken from `vast/rentals.py`.
 
         Args:
-            job: with the new state and work; its other fields are not written.
-            worker: the worker that holds it.
-            progressed: it made progress, even if its state is the same.
+            job: the job with its new state and work; its other fields are not written.
+            worker: the worker that holds the job.
+            progressed: whether the job made progress, even if its state is the same.
 
         Returns:
             The job as stored, with the newest `to_end`.
 
         Raises:
-            LeaseLost: another worker holds it, or none; nothing was written.
-            InvalidTransition: the stored state does not lead to this one; nothing was written.
+            LeaseLost: this worker does not hold the job; nothing was written.
+            InvalidTransition: the stored state cannot change to this state; nothing was written.
         """
         now = self._clock.time()
         with self._store.transaction() as execute:
@@ -248,12 +248,13 @@ class TrainingQueue:
             return self._find(execute, job.id)
 
     def request_end(self, job_id: str, outcome: JobState, reason: str) -> QueuedJob:
-        """Request that a job ends as CANCELLED or FAILED; the worker that holds it, or the next one, carries it out.
+        """Request that a job end as CANCELLED or FAILED. The worker that holds the job, or the next one, ends it.
 
-        The first request stands.
+        If there are several requests, the first one counts.
 
         Raises:
-            InvalidTransition: the job is over. JobNotFound: there is none. SettingsError: the outcome is neither.
+            InvalidTransition: the job has already ended. JobNotFound: there is no such job. SettingsError: the outcome
+                is neither CANCELLED nor FAILED.
         """
         if outcome not in _ENDS:
             raise SettingsError("outcome", str(outcome), " or ".join(str(each) for each in _ENDS))
@@ -266,13 +267,13 @@ class TrainingQueue:
             return self._find(execute, job_id)
 
     def cancel(self, job_id: str, reason: str) -> QueuedJob:
-        """Cancel a job: at once if no worker holds it and it has no machine, else by request to its worker.
+        """Cancel a job: immediately if no worker holds it and it has no machine, otherwise by a request to its worker.
 
-        The credits of a job that ends at once are returned in the same transaction. A worker claims the job either
-        before that, and then ends it, or never.
+        If the job ends immediately, its credits are returned in the same transaction. A worker that claimed the job
+        before then ends it; afterwards, no worker can claim it.
 
         Raises:
-            InvalidTransition: the job is over. JobNotFound: there is none.
+            InvalidTransition: the job has already ended. JobNotFound: there is no such job.
         """
         with self._store.transaction() as execute:
             job = self._find(execute, job_id)

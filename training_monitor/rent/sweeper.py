@@ -96,18 +96,19 @@ def sweep_instances(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> SweepReport:
-    """Destroy the instances that no job needs and verify that they are gone; one failure does not stop the others.
+    """Destroy the instances that no job needs, and verify that they are gone.
 
-    Idempotent, also after a crash at any point.
+    A failure to destroy one instance does not stop the others. It is safe to call this function again, even after a
+    crash at any point.
 
     Args:
-        dry_run: only report what would be destroyed. It only writes when it saw which instance of ours.
-        all_instances: destroy everything in the account, including instances of other owners.
-        owner: whose labels are judged. Default: `load_owner`.
-        config: the limits; default: those of the settings file.
-        store: the queue, and the memory between sweeps.
+        dry_run: only report the instances that would be destroyed, and only save when each of our instances was seen.
+        all_instances: destroy all instances of the account, including those of other owners.
+        owner: judge only instances that are labeled with this owner. Default: `load_owner`.
+        config: the limits; default: those in the settings file.
+        store: contains the queue, and data that is kept between sweeps.
         outbox: sends the notices. on_event: called with each event.
-        stopping: set it to end the sweep early; the next one continues.
+        stopping: set this event to end the sweep early; the next sweep continues.
 
     Raises:
         SettingsError: TRAINING_MONITOR_OWNER is not a valid name.

@@ -253,23 +253,24 @@ def push_folder(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> SyncReport:
-    """Copy the files below a folder of this machine to a target, and verify that they arrived.
+    """Copy the files inside a folder of this machine to a target, and verify that they arrived.
 
-    Hidden files are left out, and links to files become files, see `list_folder`. The folder on the target is created,
-    accessible to its owner only; nothing in it is deleted.
+    Hidden files are skipped, and the targets of links are copied as files; see `list_folder`. The folder on the target
+    is created if necessary, accessible only to its owner. No files in it are deleted.
 
     Args:
-        local: a folder here.
-        remote: a folder there; `~/` is the home folder.
-        on_progress: called at the beginning, after each batch, and after each look; an exception from it ends the copy.
-        timeout: seconds for all of it.
+        local: a folder on this machine.
+        remote: a folder on the target; `~/` is the home folder there.
+        on_progress: called at the beginning, after each batch, and after each look. An exception that it raises ends
+            the copy.
+        timeout: maximum seconds for the whole copy.
 
     Raises:
-        SettingsError: `local` cannot be read, or holds what cannot be copied: names with newlines or not UTF-8, links
-            to folders, to nowhere or to hidden files, sockets.
-        CommandFailed: files did not arrive in three tries without progress, or the disk there is full.
-        CommandTimedOut: not everything was copied in time; call again to resume.
-        CommandError: the target could not be asked.
+        SettingsError: `local` cannot be read, or contains items that cannot be copied: names with newlines or invalid
+            UTF-8; links to folders, to hidden files or to missing files; sockets.
+        CommandFailed: files did not arrive in three attempts without progress, or the disk of the target is full.
+        CommandTimedOut: the copy did not finish in time; call again to resume.
+        CommandError: the target could not be queried.
     """
     site = Site.of(target, transport=transport, clock=clock)
     reach = site.target.connect(transport)
@@ -306,24 +307,25 @@ def fetch_folder(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> SyncReport:
-    """Copy the files below a folder of a target to this machine, and verify that they arrived.
+    """Copy the files inside a folder of a target to this machine, and verify that they arrived.
 
-    Hidden files and links are left out. A file gets its name here only when it is complete. Nothing is written outside
-    of `local`, whatever the target sends.
+    Hidden files and links are skipped. A file gets its final name on this machine only when it is complete. No files
+    are written outside `local`, whatever the target sends.
 
     Args:
-        remote: a folder there, or one file, which is copied into `local` under its own name.
-        local: a folder here; it is created, accessible to its owner only.
-        only: names of files or folders in `remote`: nothing else is copied.
-        on_progress: called at the beginning, after each batch, and after each look; an exception from it ends the copy.
-        timeout: seconds for all of it.
+        remote: a folder on the target, or a single file, which is copied into `local` under its own name.
+        local: a folder on this machine. It is created if necessary, accessible only to its owner.
+        only: names of files or folders in `remote`; nothing else is copied.
+        on_progress: called at the beginning, after each batch, and after each look. An exception that it raises ends
+            the copy.
+        timeout: maximum seconds for the whole copy.
 
     Raises:
-        SettingsError: `local` cannot be created, or `only` names something outside of `remote`.
-        CommandFailed: there is no such folder, file or name, or files did not arrive in three tries without progress,
-            or the disk here is full or has no space for what is listed, or a link is in the way here.
-        CommandTimedOut: not everything was copied in time; call again to resume.
-        CommandError: the target could not be asked.
+        SettingsError: `local` cannot be created, or `only` contains a name outside `remote`.
+        CommandFailed: the folder, file or name does not exist; files did not arrive in three attempts without progress;
+            the disk of this machine is full or too small for the listed files; or a link on this machine is in the way.
+        CommandTimedOut: the copy did not finish in time; call again to resume.
+        CommandError: the target could not be queried.
     """
     site = Site.of(target, transport=transport, clock=clock)
     names = _checked_names(only)

@@ -62,14 +62,15 @@ INTERRUPTED_SECONDS = 0.3  # for jobs in progress to be released, when the worke
 def submit_training(
     request: TrainingRequest, job_id: str | None = None, *, store: Store | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> QueuedJob:
-    """Check everything that can be checked before money is spent, and put the training into the queue.
+    """Check everything that can be checked before money is spent, and add the training to the queue.
 
     Args:
-        job_id: the same id with the same request counts once; default: the name and six hexadecimal digits.
+        job_id: the ID of the job; submitting the same ID and request again has no effect. Default: the name and six
+            hexadecimal digits.
 
     Raises:
         SettingsError: the dataset, a destination, the offer query or a variable is invalid.
-        JobExists: the id belongs to another request.
+        JobExists: the ID belongs to a different request.
     """
     check_request(request)
     return queue_checked(request, job_id, store=store, clock=clock)
@@ -126,26 +127,26 @@ def run_worker(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> list[QueuedJob]:
-    """Run jobs of the queue to their ends. Blocks.
+    """Run jobs from the queue until they end. Blocks.
 
-    After a crash, any worker resumes a job once its lease has expired.
+    After a crash, any worker can resume a job once its lease has expired.
 
     Args:
-        job_id: only this job, until it has ended.
-        jobs: how many at the same time, 1 to 64.
-        until_empty: return when nothing is left to do.
-        sweep: also destroy machines that no job needs, see `sweep_instances`.
-        config: default: that of the settings file.
+        job_id: run only this job, until it has ended.
+        jobs: the number of jobs to run at the same time, 1 to 64.
+        until_empty: return when there are no jobs left to run.
+        sweep: also destroy machines that no job needs; see `sweep_instances`.
+        config: the configuration; default: the one in the settings file.
         heartbeat: pinged after every successful look at a job's machine or at an empty queue.
         outbox: sends the notices. on_event: called with each event. on_line: called with each line of the trainings'
             logs.
-        stopping: set it to end the worker, not the jobs: their machines go on.
+        stopping: set this event to end the worker but not the jobs, whose machines continue to run.
 
     Returns:
-        The jobs that this worker has worked on, as it left them.
+        The jobs that this worker has worked on, each in its last state.
 
     Raises:
-        JobNotFound: there is no `job_id`. SettingsError: `jobs` is out of range.
+        JobNotFound: there is no job `job_id`. SettingsError: `jobs` is out of range.
     """
     if not 1 <= jobs <= MOST_JOBS_AT_ONCE:
         raise SettingsError("jobs", jobs, f"a number of jobs from 1 to {MOST_JOBS_AT_ONCE}")

@@ -1,4 +1,4 @@
-"""Runs that write progress files: the in-script writer, and the readers of its files."""
+"""Runs that write progress files: the writer inside the script, and the readers of its files."""
 
 from training_monitor import TYPE_CHECKING, export_names
 

@@ -153,15 +153,15 @@ def _cpu_seconds(row: RunRow, look: FolderLook) -> float | None:
 
 
 class RunCollector(Engine):
-    """The engine that keeps what is known of a folder of runs up to date.
+    """Update the state of a folder of runs at regular intervals.
 
-    When a look fails, the rows of the last good one stay, and the snapshot says why and since when; the following looks
-    use a backoff until one succeeds.
+    If a look fails, the rows of the last successful look are kept, and the snapshot contains the error and the time of
+    the first failure. Further looks are delayed with a backoff until one succeeds.
 
     Args:
-        source: where the folder is; screens and actions use it too.
-        interval: seconds from the beginning of a look to that of the next.
-        limits: what the usage is compared with.
+        source: access to the folder; screens and actions use it too.
+        interval: seconds between the starts of two looks.
+        limits: the limits with which the usage is compared.
         where: the display name of the folder.
     """
 
@@ -192,19 +192,19 @@ class RunCollector(Engine):
     # ------------------------------------------------------------ looking
 
     def snapshot(self) -> RunsSnapshot:
-        """Return what is known now; its `timestamp` is that of the last successful look, by the local clock."""
+        """Return the current state. Its `timestamp` is the time of the last successful look, by the local clock."""
         with self._lock:
             return replace(self._view, is_refreshing=not self._schedule.is_idle)
 
     def expand(self, pids: frozenset[int]) -> None:
-        """Read the threads of these processes, and of no others, from the next look on."""
+        """From the next look on, read the threads of these processes only."""
         with self._lock:
             news, self._expanded = pids - self._expanded, pids
         if news:
             self.refresh()
 
     def look_once(self) -> RunsSnapshot:
-        """Look in the calling thread, after a look in progress; a failure is in the snapshot. Raises nothing."""
+        """Look in the calling thread, after any look in progress. The snapshot contains any failure. Never raises."""
         self.ask_all()
         return self.snapshot()
 
@@ -255,13 +255,13 @@ class RunCollector(Engine):
     # ------------------------------------------------------------ acting
 
     def act(self, description: str, call: Callable[[], str]) -> None:
-        """Call `call` in its own thread; its result, or that it failed and why, becomes a message. Raises nothing.
+        """Call `call` in a separate thread. Its result, or the reason why it failed, becomes a message. Never raises.
 
-        The runs are looked at again after it.
+        Afterwards, the runs are looked at again.
 
         Args:
-            description: what it does, as `delete llama`.
-            call: returns a sentence that begins with the outcome, as `deleted llama`.
+            description: what the action does, such as `delete llama`.
+            call: returns a sentence that begins with the outcome, such as `deleted llama`.
         """
         with self._lock:
             is_one_too_many = len(self._acts) >= MOST_ACTS
@@ -285,7 +285,7 @@ class RunCollector(Engine):
             return tuple(self._acts)
 
     def wait_for_acts(self, seconds: float) -> tuple[str, ...]:
-        """Wait until no action is running, for at most so many seconds. Returns those that still are."""
+        """Wait until no action is running, for at most this many seconds. Return the actions that are still running."""
         end = self.clock.monotonic() + seconds
         while (left := self.acts()) and (rest := end - self.clock.monotonic()) > 0:
             self.clock.wait(self._acted, rest)
@@ -320,7 +320,7 @@ class RunCollector(Engine):
         self._messages.append(Message(self.clock.time(), message[:MOST_WORDS]))
 
     def messages(self) -> tuple[Message, ...]:
-        """Return the results of the last actions, oldest first."""
+        """Return the results of the most recent actions, oldest first."""
         with self._lock:
             return tuple(self._messages)
 

@@ -76,10 +76,10 @@ class _Hooks:
 
 
 class HuggingFaceCallback(_Hooks):
-    """Report progress of `transformers.Trainer(callbacks=[...])`. Only the trainer's first process reports.
+    """Report the progress of a `transformers.Trainer`, from the process with global rank 0.
 
-    The run is marked as finished when the training ends. Another `train()` starts a new run in the same file. The
-    monitor itself reports exceptions in the training.
+    Pass the callback as `Trainer(callbacks=[...])`. The run is marked as finished when the training ends. Another call
+    of `train()` starts a new run in the same file. The monitor itself reports exceptions in the training.
     """
 
     def __init__(self, monitor: Monitored = None) -> None:
@@ -160,11 +160,11 @@ class HuggingFaceCallback(_Hooks):
 
 
 class LightningCallback(_Hooks):
-    """Report progress of `lightning.Trainer(callbacks=[...])` or `pytorch_lightning`. Only global rank 0 reports.
+    """Report the progress of a Trainer of `lightning` or `pytorch_lightning`, from global rank 0 only.
 
-    An edited variable takes effect between two batches. The run is marked as finished when the fit ends, and another
-    fit starts a new run in the same file. If the trainer catches an exception, even one that it handles, the run is
-    marked as failed; Ctrl-C marks it as canceled.
+    Pass the callback as `Trainer(callbacks=[...])`. An edited variable takes effect between two batches. The run is
+    marked as finished when `fit` ends, and another call of `fit` starts a new run in the same file. If the trainer
+    catches an exception, even one that it handles, the run is marked as failed; Ctrl-C marks it as canceled.
     """
 
     state_key = "training_monitor"

@@ -46,12 +46,12 @@ _MISSING: _Signature = ()
 
 
 def open_runs(where: str, *, namespace: str = "default", transport: Transport | None = None) -> RemoteRuns:
-    """Return the runs in a folder, here or elsewhere; nothing is asked yet.
+    """Return the runs in a folder on this machine or on a target. No query is sent yet.
 
     Args:
-        where: a folder here, or one on a target: ssh://host/path, POD:/path, and so on; `~/` (ssh://host/~/path) is
-            the home folder there. A local folder of that name wins.
-        namespace: of a bare POD.
+        where: a folder on this machine, or one on a target: ssh://host/path, POD:/path, and so on. `~/`
+            (ssh://host/~/path) is the home folder there. If a local folder has this name, it is used.
+        namespace: namespace of a POD that is given without one.
 
     Raises:
         SettingsError: `where` has none of these forms.

@@ -76,18 +76,19 @@ class TrainingMonitor:
     """Write the progress of the calling script to a file, from a background thread.
 
     Args:
-        output_file: progress/RUN.json, or progress/RUN for a separate folder; default: progress/SCRIPT.json.
+        output_file: the progress file, such as progress/RUN.json, or a folder for this run alone, such as progress/RUN;
+            default: progress/SCRIPT.json.
         run_name: the name to show; default: the name of the file.
         rank: the rank of this process; default: read from the environment. Only rank 0 writes.
-        tee_outputs: also copy stdout and stderr to files beside the progress file.
-        handle_signals: report SIGTERM and SIGINT as CANCELED. If SIGTERM has no other handler, it then raises
+        tee_outputs: also copy stdout and stderr to files next to the progress file.
+        handle_signals: report SIGTERM and SIGINT as CANCELED. If SIGTERM has no other handler, the signal then raises
             SystemExit(143), so that `finally` blocks run; a second SIGTERM kills the process. As with Ctrl-C, the
-            exception is raised only after running C code returns.
+            exception is raised only once any C code that is running has returned.
         interval: seconds between writes of the background thread, at most 2.
-        config: the settings of the run: a mapping or an argparse.Namespace with at most 100 values. `top` shows them,
-            and marks those that differ from the settings of other runs.
-        initial_step: if this process continues from a checkpoint, the number of batches that earlier processes
-            completed; default: derived from the first `start_epoch` and `start_batch`.
+        config: the settings of the run: a mapping or an argparse.Namespace with at most 100 values. `top` shows these
+            settings, and marks those that differ from the settings of other runs.
+        initial_step: if this process resumes from a checkpoint, the number of batches that earlier processes completed;
+            default: derived from the first `start_epoch` and `start_batch`.
         wandb_url, wandb_run_name: the W&B run to show; default: the run that `wandb.init` started.
     """
 
@@ -186,10 +187,9 @@ class TrainingMonitor:
     def update_metrics(self, /, *mappings: Mapping[str, object], loss: object = _NONE, **metrics: object) -> None:
         """Store the current value of each metric.
 
-        Values can have any type. Later changes to the objects have no effect.
+        Values can have any type. Changing an object after this call does not change the stored value.
 
-        The loss is a metric like the others; it has a parameter of its own because this makes the usual call faster by
-        a third.
+        The loss is a metric like any other; a separate parameter for it makes the usual call a third faster.
         """
         if type(loss) is float:
             self._metrics["loss"] = loss
@@ -212,10 +212,11 @@ class TrainingMonitor:
 
     @harmless(None)
     def start_monitoring(self) -> None:
-        """Start writing progress, and responding to requests for stacks. Further calls during a run have no effect.
+        """Start writing progress and responding to requests for stack traces.
 
-        `with` and the first `start_...` call do this too. After the end of a run, this starts a new run in the same
-        file, as `start_epoch` and `start_training` do.
+        Further calls during a run have no effect. A `with` block and the first `start_...` call also start the
+        monitoring. After the end of a run, this method starts a new run in the same file, as `start_epoch` and
+        `start_training` do.
         """
         self._start()
 
@@ -236,11 +237,11 @@ class TrainingMonitor:
         self._background.start()
 
     def set_finished(self) -> None:
-        """Mark the run as finished, and write this to the file before returning. An earlier failure is kept."""
+        """Mark the run as finished, and update the file before returning. A failed run stays failed."""
         self._set(Outcome(FINISHED))
 
     def set_failed(self, message: object = None) -> None:
-        """Mark the run as failed. The reason is a text or the exception."""
+        """Mark the run as failed. `message` is a string or an exception."""
         if isinstance(message, BaseException):
             is_exit = isinstance(message, SystemExit | KeyboardInterrupt)
             self._set(replace(outcome_of(message), status=FAILED, is_exit=is_exit))
@@ -254,7 +255,7 @@ class TrainingMonitor:
     def shutdown(self) -> None:
         """Stop monitoring, and stop copying the output.
 
-        The run is then finished, or failed if an exception is being handled.
+        The run is marked as finished, or as failed if an exception is being handled.
         """
         self.end(outcome_of(sys.exc_info()[1]))
         if self._is_monitoring and self._background:
@@ -270,7 +271,10 @@ class TrainingMonitor:
         self.end(outcome_of(error))
 
     def end(self, outcome: Outcome) -> None:
-        """End the run, unless its end was already reported. After a signal or an early exit, the run is CANCELED."""
+        """End the run, unless its end was already reported.
+
+        After a signal or an early exit, the status of the run is CANCELED.
+        """
         self._finish(outcome, is_explicit=False)
 
     def note_signal(self, name: str) -> None:
@@ -279,7 +283,7 @@ class TrainingMonitor:
         self._record.version += 1
 
     def count(self) -> int:
-        """Return a counter that grows with every call by the script, until the script begins to exit."""
+        """Return a counter that increases with every call that the script makes, until the script begins to exit."""
         record = self._record
         return counted(record.training) + counted(record.validation) + record.calls
 
@@ -288,7 +292,7 @@ class TrainingMonitor:
         return self._trainer is not None and self._trainer[0] == threading.get_ident()
 
     def is_within(self, frame: FrameType | None) -> bool:
-        """Return True if the code that started the epoch is still on the stack, or if a framework runs the training."""
+        """Return whether the code that started the epoch is still on the stack, or a framework runs the training."""
         while isinstance(frame, FrameType) and not (self._trainer and frame.f_code is self._trainer[1]):
             frame = frame.f_back
         return isinstance(frame, FrameType) or self.is_within_fit
@@ -322,7 +326,7 @@ class TrainingMonitor:
     def note_inactive_call(self) -> None:
         """Warn that a call has no effect, and give the reason.
 
-        If this process does not write a progress file, start responding to requests for its stacks.
+        If this process does not write a progress file, start responding to requests for its stack traces.
         """
         if self._wakes_at or is_data_worker():
             return
@@ -368,7 +372,7 @@ class TrainingMonitor:
 
     @harmless(None)
     def set_dataset_sizes(self, train: int, validation: int) -> None:
-        """Set the sizes of the training and validation datasets, to estimate the duration of the first validation."""
+        """Set the sizes of the training and validation datasets, used to estimate the first validation's duration."""
         samples, others = amount("train", train), amount("validation", validation)
         with self._record.lock:
             self._record.progress.dataset_ratio = others / samples if samples else None
@@ -405,7 +409,10 @@ class TrainingMonitor:
     def start_epoch(
         self, epoch: int | None = None, total_batches: int | None = None, total_epochs: int | None = None
     ) -> None:
-        """Start the epoch with this number; default: the next epoch. Epochs numbered from 0 are shown from 1."""
+        """Start the epoch with this number; default: the next epoch.
+
+        If the script numbers its epochs from 0, they are displayed with numbers from 1.
+        """
         numbers = whole("epoch", epoch), whole("total_batches", total_batches), whole("total_epochs", total_epochs)
         self._at_safe_point(lambda: self._record.progress.start_epoch(*numbers), counts="training", trains=True)
 
@@ -436,7 +443,7 @@ class TrainingMonitor:
     def update_tqdm_stats(
         self, rate: float | None = None, elapsed: float | None = None, remaining: float | None = None
     ) -> None:
-        """Use the speed and times of a progress bar until the batches themselves give better estimates."""
+        """Use the speed and times of a progress bar until the batches themselves provide better estimates."""
         numbers = [None if each is None else amount("tqdm", each) for each in (rate, elapsed, remaining)]
         with self._record.lock:
             self._record.progress.told = Estimate(*numbers)
@@ -461,12 +468,12 @@ class TrainingMonitor:
 
     @harmless(None)
     def register_callback(self, name: str, callback: Callback) -> None:
-        """Register `callback(name, old, new)`, to be called in the training thread after this variable was edited."""
+        """Register `callback(name, old, new)`, which the training thread calls after each edit of this variable."""
         self._record.variables.call_back(callback, name)
 
     @harmless(None)
     def register_general_callback(self, callback: Callback) -> None:
-        """Register a callback that is called after any variable was edited; see `register_callback`."""
+        """Register a callback that is called whenever a variable is edited; see `register_callback`."""
         self._record.variables.call_back(callback)
 
     @harmless(False)
@@ -490,7 +497,7 @@ class TrainingMonitor:
 
     @harmless(False)
     def should_restart_dataloader(self, changes: object = None) -> bool:
-        """Return whether batch_size or num_workers changed since the last call. The argument is ignored."""
+        """Return whether batch_size or num_workers has changed since the last call. The argument is ignored."""
         self._attend()
         return self._record.variables.needs_dataloader()
 

@@ -182,9 +182,9 @@ class _Once:
 
 
 class RemoteRuns:
-    """The access to a folder of runs on a target: every question and every change is one round trip, a deletion two.
+    """Access to a folder of runs on a target. Every query or change takes one round trip, and a deletion takes two.
 
-    Every method raises TrainingMonitorError if it cannot ask.
+    Every method raises TrainingMonitorError if the target cannot be queried.
     """
 
     def __init__(
@@ -210,13 +210,13 @@ class RemoteRuns:
         return parse_target(self._target, namespace=self._namespace)  # looks on this machine need no target
 
     def look(self, threads_of: frozenset[int]) -> FolderLook:
-        """Read all files and processes in one round trip; a hanging nvidia-smi costs at most five seconds of it.
+        """Read all files and processes in one round trip. An nvidia-smi that hangs delays it by at most five seconds.
 
         Args:
             threads_of: the processes whose threads are read.
 
         Raises:
-            CommandError: The target did not answer, or the folder does not exist or cannot be read.
+            CommandError: the target did not respond, or the folder does not exist or cannot be read.
         """
         questions: list[Question[Any]] = [look_question(self.folder, self._where(), threads_of)]
         if self._clock.monotonic() >= self._ask_gpus_at:
@@ -232,9 +232,9 @@ class RemoteRuns:
         return FolderLook(runs, machine, timestamp, look.machine_error, look.processes_at)
 
     def read_output(self, path: str, start: int, length: int) -> OutputChunk:
-        """Read at most MAX_CHUNK bytes of a file that a run of the last look names as its output.
+        """Read at most MAX_CHUNK bytes of an output file that belongs to a run found by the last look.
 
-        A negative `start` counts from its end.
+        A negative `start` counts from the end of the file.
         """
         self._check_output(path)
         length = max(0, min(length, MAX_CHUNK))
@@ -246,13 +246,13 @@ class RemoteRuns:
             raise TrainingMonitorError(f"{path!r} is not the output of any run in {self._where()}")
 
     def edit(self, run: Run, values: Mapping[str, str]) -> str:
-        """Write edits into the control file of a run, beside the unanswered ones, and verify that they are there.
+        """Add edits to the control file of a run, keep the edits that are still pending, and verify the result.
 
-        Returns the id that the run's answer will carry. If the file was changed since the last look, it is tried once
-        more with the new content.
+        Returns the ID that the run's response will contain. If the file was changed since the last look, this method
+        tries once more with the new content.
 
         Raises:
-            TrainingMonitorError: The run has ended or has no such variable, the file cannot be written, or it keeps
+            TrainingMonitorError: the run has ended or has no such variable, the file cannot be written, or it keeps
                 changing.
         """
         check_edits(run, values)
@@ -288,13 +288,14 @@ class RemoteRuns:
     def send_signal(
         self, processes: tuple[Identity, ...], number: int, runs: Sequence[Sequence[Run]] = ()
     ) -> tuple[str, ...]:
-        """Send a signal to those that are still the same processes; return a sentence for each.
+        """Send a signal to those processes that are still the same; return a sentence for each.
 
-        `runs` are those to which each process belongs, by their progress files: one of these must belong to the user
-        of the process, or to root. Without them, whoever calls vouches for the processes.
+        `runs` are the progress files of the runs that each process belongs to. At least one of these files must belong
+        to the user who owns the process, or to root. Without `runs`, the caller is responsible for choosing the right
+        processes.
 
         Raises:
-            CommandError: The target did not answer; whether signals were sent is unknown.
+            CommandError: the target did not respond; it is unknown whether the signals were sent.
         """
         check_signal(number)
         questions = [
@@ -305,7 +306,7 @@ class RemoteRuns:
         return tuple(sentence for answer in answers for sentence in answer.get() or ())
 
     def measure(self, run: Run) -> RunSize:
-        """Measure what `delete` would remove, by the files of the last look. Raises CommandError."""
+        """Measure the files that `delete` would remove, as found by the last look. Raises CommandError."""
         paths = paths_of_run(self._known_of(run).files)
         state, said = self._change("measure", self._root, paths=shlex.join(f"./{path}" for path in paths))
         if state != "measured":
@@ -315,7 +316,7 @@ class RemoteRuns:
         return parse_size(said)
 
     def delete(self, run: Run) -> None:
-        """Delete the files of a run whose process has ended by its current file; verify that they are gone."""
+        """Delete the files of a run whose process has ended, as its current file shows. Verify the deletion."""
         self._read_files()
         known = self._known_of(run)
         now = known.run

@@ -88,7 +88,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class OwnResources:
-    """The resources that a run measured of itself: CPU in per cent of one core, memory in bytes, GPU memory in MiB."""
+    """The resources that a run measured of itself: CPU in percent of one core, memory in bytes, GPU memory in MiB."""
 
     cpu_percent: float | None = None
     rss_bytes: int | None = None
@@ -116,24 +116,27 @@ class EarlierAttempt:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Run(PublicValue):
-    """One progress file, read.
+    """The content of one progress file. Times are epoch seconds.
 
     Attributes:
-        name: of the run; path: of its progress file; control_path: where edits for it are written.
-        folder: the run's own folder, None in the flat layout.
-        status: as written, one of STATUSES; None if the file names none.
-        phase: loading, training, validation, or the script's own name for it.
-        epochs_from_zero: whether the script's own numbers of epochs begin with 0; here they begin with 1.
-        batch, validation_batch: in this epoch, from 1; step, total_steps: of the whole run, if it states its total.
-        run, epoch_time, training, validation: estimates of the whole run, this epoch, and both parts of the epoch.
+        name: the name of the run. path: the path of its progress file. control_path: the file to which edits of the run
+            are written.
+        folder: the run's own folder; None if all runs share one folder.
+        status: the status in the file, one of STATUSES; None if the file has none.
+        phase: loading, training, validation, or a name chosen by the script.
+        epochs_from_zero: whether the script numbers its epochs from 0; here they are numbered from 1.
+        batch, validation_batch: the number of the batch in this epoch, counted from 1. step, total_steps: counted over
+            the whole run, if the run states its total.
+        run, epoch_time, training, validation: time estimates for the whole run, for this epoch, and for the two parts
+            of the epoch.
         validation_seconds: the duration of the last validation.
-        history: of metrics over the whole run.
-        config: its settings, as the script gave them once.
-        attempt: 1 for the first process that writes this file, 2 for the next one, and so on; earlier: the attempts
-            before it, oldest first, at most 10.
-        title: the name that the script gave it.
-        started_at, ended_at, updated_at, step_at: epoch seconds; the last two of the last write and the last batch.
-        error: why the file cannot be read; everything else is then from the previous reading.
+        history: the history of each metric over the whole run.
+        config: the settings of the run, as the script passed them at its start.
+        attempt: 1 for the first process that writes this file, 2 for the next one, and so on. earlier: the attempts
+            before this one, oldest first, at most 10.
+        title: the name that the script gave the run.
+        started_at, ended_at, updated_at, step_at: the times of the start, the end, the last write and the last batch.
+        error: why the file cannot be read. If set, all other values are from the last successful read.
     """
 
     name: str
@@ -179,7 +182,7 @@ class Run(PublicValue):
 
     @property
     def last_words(self) -> str | None:
-        """The script's last message for people: an error message, or else an exit status."""
+        """Return the script's final message: an error message, otherwise an exit status."""
         return self.error_message or (f"exit status {self.exit_code}" if self.exit_code else None)
 
 
@@ -232,7 +235,7 @@ class RunSize:
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """A process or a thread below a run: kind is PROCESS or THREAD, `depth` from 0, CPU in per cent of one core."""
+    """A process or a thread below a run: kind is PROCESS or THREAD, `depth` from 0, CPU in percent of one core."""
 
     kind: str
     depth: int
@@ -247,17 +250,18 @@ class TreeRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunRow(PublicValue):
-    """A run as it is shown.
+    """A run as it is displayed.
 
     Attributes:
-        status: one of STATUSES, or UNKNOWN; reason: why it differs from the file's status, or why it is unknown.
-        is_alive: whether its process exists; None if that cannot be seen from here.
-        cpu_percent: of one core, over its whole process tree, None until there were two looks.
-        rss_bytes, gpu_mib: over the whole tree. processes: their number. threads: the number over all of them.
-        tree: its processes and, if requested, their threads; empty if there are none.
-        eta_seconds: until the end of the run. rate: batches a second, by the median of the run's own speeds.
-        quiet_seconds: how long ago the last batch began, if the run is alive and has begun with batches.
-        verdict: that of `judge`.
+        status: one of STATUSES, or UNKNOWN. reason: why this differs from the status in the file, or why it is unknown.
+        is_alive: whether the run's process exists; None if this machine cannot find out.
+        cpu_percent: CPU usage of the whole process tree, in percent of one core; None until there have been two looks.
+        rss_bytes, gpu_mib: memory usage of the whole process tree. processes, threads: the numbers of processes and
+            threads in the tree.
+        tree: the processes and, if requested, their threads; empty if there are none.
+        eta_seconds: time until the end of the run. rate: median of the run's own speeds, in batches per second.
+        quiet_seconds: time since the last batch began, if the run is alive and has begun its first batch.
+        verdict: the result of `judge`.
     """
 
     run: Run
@@ -290,7 +294,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunsSnapshot(PublicValue):
-    """All runs of a folder at one moment; `error` says why the last look failed, `stale_since` since when (epoch s)."""
+    """All runs of a folder at `timestamp`.
+
+    `error` is the reason why the last look failed, and `stale_since` is the time of the first failure, in epoch
+    seconds.
+    """
 
     rows: tuple[RunRow, ...]
     usage: Usage

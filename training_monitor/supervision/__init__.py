@@ -1,4 +1,4 @@
-"""Follow a training, send notices, end it in an orderly way, or restart it until it is done."""
+"""Watch a training, send notices, terminate it in an orderly way, or restart it until it is finished."""
 
 from training_monitor import TYPE_CHECKING, export_names
 

@@ -79,7 +79,7 @@ class SupervisionHandle:
 
     @property
     def state(self) -> Literal["supervising", "ended", "stopped", "failed"]:
-        """Return supervising, ended (there is a result), stopped (by `stop_looking`) or failed (by an error)."""
+        """Return supervising, ended (with a result), stopped (by `stop_looking`) or failed (with an error)."""
         if self._thread.is_alive():
             return "supervising"
         return "ended" if self._report else "failed" if self._error else "stopped"
@@ -88,7 +88,7 @@ class SupervisionHandle:
         """Wait until the supervision ends, and return the report of `auto_restart`.
 
         Args:
-            timeout: maximum seconds to wait; None: no limit.
+            timeout: maximum seconds to wait; None means no limit.
 
         Raises:
             TimeoutError: the supervision has not ended within `timeout`.

@@ -34,9 +34,9 @@ EXIT_SECONDS = 2.0  # for which a program that ends waits for its background mon
 
 @checked
 class JobMonitor:
-    """Monitor one job, log or process. Each `update` is one round trip.
+    """Monitor one job, log or process. Each call of `update` takes one round trip.
 
-    Its verdicts also use earlier observations by other commands.
+    The verdicts are also based on earlier observations made by other commands.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class JobMonitor:
         """Look at the job once and return its status and progress.
 
         Returns:
-            A dict of status, current_step, throughput (steps/s or None), runtime and time_since_last_step. The last two
-            are in seconds; time_since_last_step is None if unknown.
+            A dict with the keys status, current_step, throughput (steps/s or None), runtime and time_since_last_step.
+            runtime and time_since_last_step are in seconds; time_since_last_step is None if unknown.
 
         Raises:
             JobNotFound: there is no such job. CommandError: the target could not be queried.
@@ -112,11 +112,11 @@ class JobMonitor:
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """Return all observations so far, including those by earlier commands, oldest first."""
+        """Return all observations so far, including those made by earlier commands, oldest first."""
         return self._observer.looks.all()
 
     def verdict(self, stagnation_threshold: float | None = None) -> Verdict:
-        """Return the verdict on all observations so far. For `stagnation_threshold`, see `stall_policy`."""
+        """Return the verdict based on all observations so far. For `stagnation_threshold`, see `stall_policy`."""
         return self._observer.judge(self._clock.time(), stall_policy(stagnation_threshold))
 
     def stall_reason(self, stagnation_threshold: float | None = 300) -> str | None:
@@ -174,8 +174,8 @@ def monitor_job(
         stagnation_threshold: see `stall_policy`; None: derived from the evidence.
         on_status_change: called with the new and the old status.
         on_stall: called once when the job stalls.
-        on_view: called with every look. Without `on_view` and `on_status_change`, each look is printed to stdout unless
-            the application has configured logging (see `setup_logging`).
+        on_view: called with the result of every look. Without `on_view` and `on_status_change`, each look is printed to
+            stdout unless the application has configured logging (see `setup_logging`).
 
     Returns:
         A report with status SUCCEEDED | FAILED | STOPPED | STALLED | TIMEOUT | UNKNOWN (the job disappeared, or it
@@ -275,8 +275,8 @@ def detect_stall(
 ) -> bool:
     """Query a job, and return whether it is stalled now. Earlier observations are also considered.
 
-    Prefer `check_training`, which also returns the reason. It distinguishes "not stalled" from "unknown", whereas this
-    function returns False for both.
+    Prefer `check_training`, which also returns the reason. `check_training` distinguishes "not stalled" from "unknown",
+    whereas this function returns False for both.
 
     Args:
         stagnation_threshold: see `stall_policy`.
@@ -304,11 +304,11 @@ def start_background_monitor(
     """Run `monitor_job` in a daemon thread. The thread ends with this program, but the job keeps running.
 
     Args:
-        on_finish: called in that thread with the report.
+        on_finish: called with the report, in the daemon thread.
         options: keyword arguments of `monitor_job`.
 
     Returns:
-        A `BackgroundMonitor`, whose thread has started.
+        A `BackgroundMonitor` whose thread is already running.
     """
     ways = {name: options.pop(name) for name in ("store", "transport", "clock") if name in options}
 
@@ -324,9 +324,9 @@ def start_background_monitor(
 class BackgroundMonitor(threading.Thread):
     """A job monitor in a background thread. Its `repr` and its display in a notebook show the current verdict.
 
-    `start_background_monitor` returns such a monitor. The display does not query the target; its verdict is based on
-    the observations so far. When the thread has ended, either `result` is the report, or `error` is the error that
-    ended the thread. After `stop`, both are None.
+    `start_background_monitor` returns a `BackgroundMonitor`. Displaying the monitor does not query the target; the
+    displayed verdict is based on the observations so far. Once the thread has ended, `result` is the report, or `error`
+    is the exception that ended the thread. After `stop`, `result` and `error` are None.
     """
 
     result: MonitorReport | None = None
@@ -358,7 +358,7 @@ class BackgroundMonitor(threading.Thread):
             self._on_finish(self.result)
 
     def stop(self) -> None:
-        """Stop watching; the job keeps running. Returns at once."""
+        """Stop watching; the job keeps running. Returns immediately."""
         self._stopping.set()
 
     def _leave(self) -> None:
@@ -368,16 +368,16 @@ class BackgroundMonitor(threading.Thread):
 
     @property
     def verdict(self) -> Verdict | None:
-        """Return the verdict on all observations so far; None before the first look."""
+        """Return the verdict based on all observations so far; None before the first look."""
         return self._monitor.verdict() if self._monitor and self.observations else None
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """Return the observations of the job so far, including those by earlier commands, oldest first."""
+        """Return the observations of the job so far, including those made by earlier commands, oldest first."""
         return self._monitor.observations if self._monitor else ()
 
     def panel(self) -> Panel:
-        """Return what a notebook displays."""
+        """Return the content that a notebook displays."""
         from training_monitor.core.panels import Panel, clean
 
         state = "watching" if self.is_alive() else "ended" if self.result or self.error else "stopped"

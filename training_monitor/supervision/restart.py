@@ -49,11 +49,11 @@ def auto_restart(
     """Supervise a job until it succeeds, restarting it from its newest complete checkpoint. Blocks.
 
     Args:
-        head_pod: a Ray head pod, or any other target, see `Target`. A job of a scheduler such as Slurm is adopted, and
-            is submitted again for each restart.
-        job_name: the NAME in the job IDs, NAME-attempt-N. If a job with this name, in its ID or its metadata, is
-            already running, this job is adopted, and no other job is started.
-        checkpoint_dir: a folder on the target, see `list_checkpoints`; None: the job writes no checkpoints, and every
+        head_pod: a Ray head pod, or any other target (see `Target`). A job of a scheduler such as Slurm is adopted, and
+            is resubmitted for each restart.
+        job_name: the NAME in the job IDs, NAME-attempt-N. If a job that is already running has this name in its ID or
+            metadata, that job is adopted and no other job is started.
+        checkpoint_dir: a folder on the target (see `list_checkpoints`); None: the job writes no checkpoints, and every
             attempt starts from step 0.
         max_retries: maximum number of consecutive restarts without progress; see `decide_restart`.
         retry_delay: seconds before a restart. The delay doubles while there is no progress, up to 15 minutes, with
@@ -65,10 +65,10 @@ def auto_restart(
             and `resume_argument` are added to the scheduler's own configuration.
         initial_job_id: the ID or name of an existing job to supervise.
         policy: all limits in one object, instead of the arguments above; see `RestartPolicy`.
-        take_over: take over the training from an active supervisor on another machine; that supervisor then ends.
+        take_over: take over the training from an active supervisor on another machine; that supervisor then exits.
         standby: wait while a supervisor on another machine is active, and continue when that supervisor has died or was
             interrupted. If the other supervisor has supervised the job to its end, the result of that supervision is
-            returned and nothing is restarted. If a job with this name runs again, this job is adopted.
+            returned and nothing is restarted. If a job with this name is running again, that job is adopted.
         on_event: called with each event; default: each event is printed to stdout, unless logging is configured (see
             `setup_logging`).
         on_look: called after every look: with the error if the look failed, otherwise with None.
@@ -80,7 +80,7 @@ def auto_restart(
 
     Raises:
         AlreadySupervised: another active supervisor supervises this training. A dead supervisor is replaced.
-        LeaseLost: another supervisor took the training over.
+        LeaseLost: another supervisor took over the training.
         JobNotFound: no configuration was given, and there is no job whose configuration could be used.
         SettingsError: an argument is invalid.
         CommandError: the target could not be queried at the start.

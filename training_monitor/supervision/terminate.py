@@ -96,9 +96,9 @@ def terminate_training(
 ) -> TerminationReport:
     """Terminate a run: stop it, upload its newest complete checkpoint, notify, destroy the rented instance. Blocks.
 
-    All processes of the run get SIGTERM, and 10 s later SIGKILL. Then this function verifies that no process is left.
-    If this function is interrupted and called again, it continues where it stopped. The plan of the first call is then
-    used, even if another plan is given. No action is repeated.
+    All processes of the run receive SIGTERM, and 10 s later SIGKILL. Then this function verifies that no process is
+    left. If this function is interrupted and called again, it continues where it stopped. The plan of the first call is
+    then used, even if another plan is given. No action is repeated.
 
     Args:
         plan: the actions to take; default: only stop the run.

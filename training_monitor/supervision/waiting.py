@@ -103,16 +103,16 @@ def wait_for(
     Args:
         target, what: as in `check_training`; they must match exactly one training.
         conditions: finished, failed, stalled, step=N, epoch=N (completed epochs), gpu-idle[=DURATION] (default 5m),
-            checkpoint (a new complete one) or log=REGEX (a new line). If one look finds that several conditions hold,
-            the first of them counts.
+            checkpoint (a new complete checkpoint) or log=REGEX (a new matching line). If one look finds that several
+            conditions hold, the first of them counts.
         timeout: maximum seconds to wait, from the start of the wait; None: no limit.
-        handle: a name for the wait. If the calling process dies, repeat the call to resume the wait. The deadline stays
-            the same, and checkpoints and log lines count as new if they were written since the wait began. If the wait
-            has ended, its result is returned again. None: a new name is chosen.
+        handle: a name for the wait. If the calling process dies, repeat the call to resume the wait. The deadline of a
+            resumed wait stays the same, and checkpoints and log lines count as new if they were written since the wait
+            began. If the wait has ended, its result is returned again. None: a new name is chosen.
         interval: seconds between looks; None: from 2 to 60, increasing with the duration of the wait.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence.
         checkpoint_dir: the checkpoint folder; None: it is detected if possible.
-        stopping: set this event, from any thread, to end the wait. The handle can be resumed later.
+        stopping: set this event, from any thread, to end the wait. You can resume the wait later by its handle.
         on_look: called after every look with a description of its result.
 
     Returns:

@@ -66,28 +66,29 @@ def watch_training(
     termination that was in progress is completed.
 
     Args:
-        plan: how to terminate a run that has stalled for its grace period or exceeded its hard limit. A run that ends
-            by itself, successfully or not, is also saved according to this plan. None: the run is never changed.
+        plan: how to terminate a run that has stalled for its grace period or exceeded its hard limit. The outputs of a
+            run that ends on its own, successfully or not, are also saved as the plan specifies. None: the run is never
+            changed.
         outbox: where notices are posted. If an outage lasts for `outage_after` (a setting of the configuration), a
             notice of the outage is posted too.
         heartbeat: pinged after every successful look, and whenever a termination makes progress.
-        on_status: called with every look.
+        on_status: called with the status after every look.
         on_event: called with all other events.
         on_line: called with every new line of the log. The log is then streamed, see `TrainingWatcher.start_streaming`.
-            If a line reports the completion of the training or begins a traceback, the next look is made early.
+            If a line reports the completion of the training or begins a traceback, the training is checked again early.
         stopping: set this event to end the watch but not the run.
         take_over: with `plan`, take over the training from an active supervisor on another machine; that supervisor
-            then ends.
+            then exits.
         on_look: called after every look: with the error if the look failed, otherwise with None.
-        refresh: set this event to make the next look now; the watch clears the event.
+        refresh: set this event to look again immediately; the watch clears the event.
 
     Returns:
         A WatchReport; None if the watch was ended by `stopping`.
 
     Raises:
         JobNotFound, CommandError: the first look failed; later failures are retried.
-        AlreadySupervised, LeaseLost: `plan` was given, but another supervisor supervises the training, or has taken it
-            over.
+        AlreadySupervised, LeaseLost: `plan` was given, but another supervisor is supervising the training, or has taken
+            it over.
     """
     watch = _Watch(watcher, plan, outbox, heartbeat, on_status, on_event, on_look)
     with ExitStack() as closing:

@@ -68,10 +68,10 @@ def watched_job(job: WatchedJob | str | Mapping[str, Any]) -> WatchedJob:
 
 @checked
 class TrainingWatcher:
-    """Watch one run. The state is saved in the store, so that another process can continue the watch.
+    """Watch one run. The state of the watch is saved in the store, so that another process can continue the watch.
 
     Args:
-        target: where the run is, see `Target`.
+        target: where the run is; see `Target`.
         job: a `WatchedJob`, a dict of its fields, or a job ID.
         config: a `WatchConfig`, or a dict of the settings that differ from its defaults.
     """
@@ -111,12 +111,12 @@ class TrainingWatcher:
     def poll(self) -> TrainingStatus:
         """Look at the run once, in one round trip.
 
-        While the log is streamed, `poll` reads the log only until the stream has reached the end of the log once. Until
-        then, the saved state may be that of an earlier watch.
+        While the log is streamed, `poll` reads the log only until the stream has caught up with the log for the first
+        time. Before the stream has caught up, the saved state may be that of an earlier watch.
 
         Raises:
             JobNotFound: there is no such job.
-            CommandError: the target could not be queried; the state is then not changed.
+            CommandError: the target could not be queried; the saved state is then left unchanged.
         """
         with self._asking:
             stream = self._stream
@@ -154,7 +154,7 @@ class TrainingWatcher:
         return self.judge().stall or NOT_STALLING
 
     def judge(self) -> Verdict:
-        """Return the verdict on all observations so far, by this and other commands. The target is not queried."""
+        """Return the verdict based on all observations of this and other commands. The target is not queried."""
         with self.lock:
             return self.state.judge(self.clock.time(), self.config)
 
@@ -191,7 +191,7 @@ class TrainingWatcher:
             raise SettingsError("pid", 1, expected)
 
     def stop_run(self, grace: float, only: Identity | None = None) -> list[str]:
-        """Stop the run, and return the processes that survived SIGKILL. With `only`, stop only that process."""
+        """Stop the run, and return the processes that survived SIGKILL. If `only` is given, stop only that process."""
         if self.job.job_id is None:
             return self._stop_processes(grace, only)
         try:
@@ -230,7 +230,7 @@ class TrainingWatcher:
         return self.claiming.guard if self.claiming else unguarded
 
     def reached(self) -> Site:
-        """Return the address of the target, see `look.meant.reach`. Raises CommandError."""
+        """Return the address of the target; see `look.meant.reach`. Raises CommandError."""
         if self._reached is None:
             self._reached = reach(self.site)
         return self._reached
@@ -287,16 +287,16 @@ class TrainingWatcher:
     # ------------------------------------------------------------ following
 
     def start_streaming(self, callback: Callback) -> Callable[[], None]:
-        """Follow the log: `callback` gets each new line once, in order, as soon as it is written.
+        """Follow the log: `callback` receives each new line once, in order, as soon as it is written.
 
         If the connection is lost, it is reopened; until then, polls deliver the lines. No line is lost or repeated,
         even if the log is rotated (the rest of FILE.1 is read) or truncated. If the process is killed, the process that
         continues the watch may receive the lines of the last two seconds again. Exceptions of `callback` are logged and
-        do not end the streaming. The process, GPUs and checkpoints are polled every `poll_interval`.
+        do not end the streaming. The training's process, GPUs and checkpoints are polled every `poll_interval`.
 
         Returns:
-            A function that ends the streaming. This function returns when all lines that have already arrived are
-            delivered.
+            A function that ends the streaming. The returned function waits until all lines that have already arrived
+            have been delivered.
 
         Raises:
             InvalidTransition: the log is already being streamed.

@@ -208,17 +208,17 @@ def ask(
     namespace: str = "default",
     transport: Transport | None = None,
 ) -> list[Answer[Any]]:
-    """Ask all `questions` of a target in one round trip.
+    """Send all `questions` to a target in one round trip.
 
     Args:
-        timeout: seconds for the whole round trip, before whose end each question has its own; default: the longest
-            question's limit and 20 s to connect.
+        timeout: maximum seconds for the whole round trip. Each question has its own, shorter limit. Default: the limit
+            of the longest question, plus 20 s to connect.
 
     Returns:
-        One Answer per question, in their order; a question that failed or timed out is unknown.
+        One Answer per question, in the same order. The Answer to a question that failed or timed out is unknown.
 
     Raises:
-        CommandError: the target as a whole did not answer (see errors.py for the kinds).
+        CommandError: the target did not respond at all (see errors.py for the kinds of errors).
     """
     return Site.of(target, namespace, transport).ask(*questions, timeout=timeout)
 
@@ -379,7 +379,7 @@ def ask_many(
     namespace: str = "default",
     transport: Transport | None = None,
 ) -> list[list[Answer[Any]]]:
-    """Ask every target the same questions; a target that does not answer has only unknown answers."""
+    """Send the same questions to every target. If a target does not respond, all its answers are unknown."""
     asked = partial(ask, timeout=timeout, namespace=namespace, transport=transport)
     results = side_by_side([partial(asked, target, *questions) for target in targets])
     return [

@@ -26,16 +26,16 @@ RESOLVE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Target(PublicValue):
-    """One place where commands run: `local`, a pod by its name, and what docs/targets.md lists.
+    """One place where commands run: `local`, a pod by its name, and the other forms in docs/targets.md.
 
     Attributes:
-        name: of the pod or host, or the id of an instance.
-        is_here: it is this machine.
-        has_other_users: people who are no part of the training may write there.
-        has_rsync: rsync works through its transport.
-        is_machine: its host name is that of a machine, and not of a container.
-        output: the name of the source that has what its runtime keeps of its output; "" for none.
-        longest: the seconds that one round trip may take.
+        name: the name of the pod or host, or the ID of an instance.
+        is_here: whether the target is this machine.
+        has_other_users: whether people who are not part of the training may have write access.
+        has_rsync: whether rsync works over its transport.
+        is_machine: whether its host name is that of a machine, not of a container.
+        output: the source of the output that the target's runtime keeps; "" if there is none.
+        longest: the maximum duration of one round trip, in seconds.
     """
 
     name: str
@@ -49,142 +49,146 @@ class Target(PublicValue):
 
     @classmethod
     def parse(cls, text: str, namespace: str | None) -> Target | None:
-        """Return the target of a text without its scheme, None if it is not written so; a bare name has a namespace."""
+        """Parse a target string without its scheme. `namespace` is for bare names. Return None if it does not match."""
         raise NotImplementedError
 
     @property
     def called(self) -> str:
-        """What people call it in a sentence."""
+        """Return the name of the target as used in sentences."""
         return self.name
 
     @property
     def host(self) -> object:
-        """What two targets have in common that are one host, whoever asks there, and in which container."""
+        """Return a value that is equal for all targets on the same host, regardless of user and container."""
         return type(self), self.name
 
     @property
     def instance_id(self) -> int | None:
-        """The id of a rented instance; None for what is not rented."""
+        """Return the ID of a rented instance; None for other targets."""
         return None
 
     @property
     def cluster(self) -> object:
-        """What lists it, with others, beside the shell; None if nothing does, and so for the methods about pods."""
+        """Return the cluster that lists this target among others; None if there is none.
+
+        Without a cluster, the methods about pods do not apply.
+        """
         return None
 
     def connect(self, transport: Transport | None) -> Transport:
-        """Return what runs commands on it, over `transport` (default: this machine). Raises CommandError."""
+        """Return a transport to the target, which uses `transport` (default: this machine). Raises CommandError."""
         raise NotImplementedError
 
     def resolve(self, transport: Transport | None, timeout: float = RESOLVE_SECONDS) -> Target:
-        """Return it with the address at which it is now, after calls of `timeout` seconds each. Raises CommandError."""
+        """Return the target with its current address. Each call takes at most `timeout` s. Raises CommandError."""
         return self
 
     def at_address(self, row: Mapping[str, Any]) -> Target:
-        """Return it at the address that a row of a listing names. Raises TargetUnreachable: it has none."""
+        """Return the target with the address in a row of a listing. Raises TargetUnreachable if the row has none."""
         return self
 
     def as_listed(self, pod: PodState) -> Target:
-        """Return it in the container that its listing gives, see `PodState.main_container`; a named one stays."""
+        """Return the target in its listed container (see `PodState.main_container`), unless a container was named."""
         return self
 
     @property
     def is_list(self) -> bool:
-        """Whether it stands for all that `list_targets` returns, such as `docker://`."""
+        """Return whether the target stands for all targets that `list_targets` returns, such as `docker://`."""
         return False
 
     def list_targets(self, transport: Transport | None) -> tuple[Target, ...]:
-        """Return what it stands for. Raises CommandError: that could not be asked for."""
+        """Return the targets that this one stands for. Raises CommandError if they could not be listed."""
         return ()
 
     @property
     def own_processes(self) -> Mapping[str, str]:
-        """The environment variables by which its processes differ from others where it runs; {}: all are its own."""
+        """Return the environment variables that distinguish its processes from others there; {}: all are its own."""
         return {}
 
     @property
     def scheduled(self) -> tuple[Target, str] | None:
-        """Where its scheduler is asked, and the id of its job there; None: jobs are started on the target itself."""
+        """Return where to query its scheduler, and its job's ID; None: jobs are started on the target itself."""
         return None
 
     @property
     def gpu_machine(self) -> Target | None:
-        """The machine whose GPUs it uses, where it sees none itself."""
+        """Return the machine whose GPUs it uses, if the target itself cannot see them."""
         return None
 
     @property
     def may_be(self) -> tuple[Target, ...]:
-        """The containers of a pod one of which is meant, the default one first; () where it is known which one."""
+        """Return the containers of a pod that may be meant, the default one first; () if the container is known."""
         return ()
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The target strings of the other containers of a pod, as far as they are known."""
+        """Return the target strings of the other containers of a pod, as far as they are known."""
         return ()
 
     def beside(self, pod: str) -> Target:
-        """Return another pod of its cluster."""
+        """Return another pod of the same cluster, by its name."""
         raise NotImplementedError
 
     def list_pods(self, *names: str, transport: Transport | None = None) -> tuple[PodState, ...]:
-        """Return the named pods beside it, without missing ones.
+        """Return the named pods in its namespace, omitting those that do not exist.
 
         Raises:
-            CommandError: they could not be asked for, or one is neither described nor said to be missing.
+            CommandError: the pods could not be queried, or one is neither described nor reported as missing.
         """
         return ()
 
     def find_pods_of_training(self, transport: Transport | None, timeout: float = 40.0) -> tuple[PodState, ...]:
-        """Return all pods of its training, itself among them, within `timeout` seconds; none if it is gone.
+        """Return all pods of its training, itself included, within `timeout` seconds; none if it no longer exists.
 
         Raises:
-            CommandError: they could not be asked for.
+            CommandError: the pods could not be queried.
         """
         return ()
 
     def find_siblings(self, transport: Transport | None) -> tuple[PodState, ...]:
-        """Return the other pods of its training. Raises CommandError: they could not be asked for."""
+        """Return the other pods of its training. Raises CommandError if they could not be queried."""
         return tuple(pod for pod in self.find_pods_of_training(transport) if pod.name != self.name)
 
     def find_replacement(
         self, labels: Mapping[str, str], transport: Transport | None, ended_at: float | None = None
     ) -> Target | None:
-        """Return the one pod that took the place of this one, which had these labels; None if that is not known."""
+        """Return the one pod that replaced this one, which had these labels; None if unknown."""
         return None
 
     def read_output(self, transport: Transport | None, *, since: str = "", lines: int = 0, former: bool = False) -> str:
-        """Return what its process 1 printed, each line with its time: from a time on, or its last lines.
+        """Return the output of its process 1 with a timestamp on each line: from a given time on, or the last lines.
 
         Args:
-            since: RFC 3339; everything from that second on, the oldest first, up to a limit. lines: only that many.
-            former: of the process 1 before the last restart.
+            since: RFC 3339; return all output from that second on, oldest first, up to a limit. lines: return only this
+                number of lines.
+            former: return the output of the process 1 before the last restart.
 
         Raises:
-            CommandError: it could not be asked for, or nothing of it is kept.
+            CommandError: the output could not be queried, or none of it was kept.
         """
         raise NotImplementedError
 
     def output_files(self, transport: Transport | None) -> tuple[Target, tuple[str, ...]]:
-        """Return where its output can be read without it, and in which files. Raises CommandError."""
+        """Return where its output can be read without the target itself, and in which files. Raises CommandError."""
         return self, ()
 
     def may_stand(self, said: str) -> bool:
-        """Whether `read_standing` is to be asked, after what was said when it could not be reached."""
+        """Return whether `read_standing` should be called, given the error message of an unreachable target."""
         return False
 
     def read_standing(self, transport: Transport | None) -> PodState | None:
-        """Return how it stands where nothing can be asked: it has ended, was not started, is suspended, or runs.
+        """Return the state of a target on which no commands can run: ended, not started, suspended or running.
 
         Returns:
-            None if that is unknown, or nothing can be known of it without asking there.
+            None if the state is unknown, or can only be found out by commands on the target.
 
         Raises:
-            CommandError: what runs it could not be asked.
+            CommandError: the system that runs the target could not be queried.
         """
         return None
 
     def get_warnings(self, transport: Transport | None, timeout: float) -> str:
-        """Return the warnings about the pods beside it, as its cluster's JSON. Raises CommandError."""
+        """Return the warnings about the pods in its namespace, as JSON from the cluster. Raises CommandError."""
         return '{"items": []}'
 
 
@@ -252,9 +256,9 @@ def resolve_target(
     transport: Transport | None = None,
     timeout: float = RESOLVE_SECONDS,
 ) -> Target:
-    """Resolve a vast.ai instance to its current ssh address; return other targets unchanged.
+    """Resolve a vast.ai instance to its current ssh address. Return other targets unchanged.
 
     Args:
-        timeout: seconds for each call of the vastai CLI.
+        timeout: maximum seconds for each call of the vastai CLI.
     """
     return parse_target(target, namespace=namespace).resolve(transport, timeout)

@@ -85,10 +85,15 @@ class Stream(Protocol):
 
 class Transport(Protocol):
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
-        """Run to the end; any exit status is a result. Raises ToolNotFound, CommandTimedOut, LocalFailure.
+        """Run the program until it ends; any exit status is a result.
 
         Args:
-            timeout: seconds for the program, which may wait that long for its turn before it starts; see `Within`.
+            timeout: maximum seconds for the program. It may also wait this long for its turn before it starts; see
+                `Within`.
+
+        Raises:
+            ToolNotFound, CommandTimedOut, LocalFailure: the program is not installed, did not end in time, or failed on
+                this machine.
         """
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
@@ -96,7 +101,7 @@ class Transport(Protocol):
 
 
 class LocalTransport:
-    """Runs programs on this machine: an argv list, an own process group, LC_ALL=C, always a time limit."""
+    """Run programs on this machine: from an argv list, in a new process group, with LC_ALL=C and with a time limit."""
 
     def run(
         self,
@@ -106,7 +111,7 @@ class LocalTransport:
         input: str | None = None,
         on_start: Callable[[Callable[[], None]], None] | None = None,
     ) -> CommandResult:
-        """Run to the end. `on_start` is called with a function that kills the program, also from another thread."""
+        """Run the program until it ends. `on_start` receives a function with which any thread can kill the program."""
         with _TURNS.turn(argv[0], timeout) as seconds:
             return self._run(argv, seconds, input, on_start)
 

@@ -1,4 +1,4 @@
-"""Upload checkpoints and models to the Hugging Face hub and to object storage."""
+"""Upload checkpoints and models to the Hugging Face Hub and to object storage."""
 
 from training_monitor import TYPE_CHECKING, export_names
 

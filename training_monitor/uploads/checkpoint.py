@@ -47,15 +47,16 @@ def upload_checkpoint(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> UploadReport:
-    """Upload a checkpoint from a target and verify that it arrived. A second call continues a running upload.
+    """Upload a checkpoint from a target and verify that it arrived. Another call resumes the same upload.
 
     Args:
         path: a file or a folder on the target.
         destination: hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX (set AWS_ENDPOINT_URL for storage other than Amazon's),
             or a presigned PUT URL, for a single file.
-        incomplete: whether the model is not fully trained; the README on Hugging Face then states this.
+        incomplete: for a model that is not fully trained, information that is added to the README on Hugging Face.
         pid: the training's process, whose environment may contain the Hugging Face token.
-        env: environment variables for an upload to Hugging Face, such as HF_TOKEN. They are never written to a file.
+        env: environment variables for an upload to Hugging Face, such as HF_TOKEN. These variables are never written to
+            a file.
 
     Raises:
         SettingsError: the destination is invalid, or there are no credentials for it.

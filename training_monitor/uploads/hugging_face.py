@@ -61,10 +61,10 @@ _REFUSED = regex(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IncompleteInfo(PublicValue):
-    """Why a training was ended, and how far from its end; None means unknown.
+    """Why a training was terminated, and how many steps it had completed. None means unknown.
 
-    `model_name` is the heading (default: the repository's name). `tags` and `base_model` go into the front matter, with
-    the tag `incomplete` added.
+    `model_name` is the heading (default: the name of the repository). `tags` and `base_model` are added to the front
+    matter, together with the tag `incomplete`.
     """
 
     model_name: str | None = None
@@ -79,10 +79,11 @@ def format_incomplete_card(info: IncompleteInfo, *, model_name: str = "Model") -
     """Return the README.md of an unfinished model: front matter with its tags, a warning, its progress and the reason.
 
     Args:
-        model_name: the heading if `info` names none.
+        model_name: the heading, if `info` has no name.
 
     Returns:
-        Markdown. Names and tags may contain anything: each stays one line, quoted where YAML would misread it.
+        Markdown. Names and tags may contain any characters: each stays on one line, and is quoted if YAML would misread
+        it.
     """
     target, done = info.target_steps, info.completed_steps
     percent = f"{100 * done / target:.1f}" if done is not None and target else "?"
@@ -141,29 +142,34 @@ def upload_to_hugging_face(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> UploadReport:
-    """Upload a folder or a file from a target to a model repository on the hub, and verify what arrived.
+    """Upload a folder or a file from a target to a model repository on the Hub, and verify that it arrived.
 
-    It runs on the target as a process job named after folder and repository: it continues when this process or the
-    connection ends, and the same call again, also after a crash, waits for it and trusts what has been verified.
+    The upload runs on the target as a process job that is named after the folder and the repository. It continues if
+    this process ends or the connection is lost. If the same call is repeated, even after a crash, it waits for this
+    upload and does not repeat what has been verified.
 
     Args:
-        path: a folder or file on the target; `~/` is its home folder.
-        repo_id: OWNER/NAME; created if it does not exist, then `private` or public.
-        token_env: the variable with the token: on the target, in the environment of the training `pid`, or in `env`,
-            which is passed to the upload and which no file contains.
-        path_in_repo: where the file or the folder's content goes; default: the file's name, the root.
-        revision: a branch; created if it does not exist.
-        incomplete: the model was not fully trained: upload a README.md (or INCOMPLETE.md beside one) that says so.
-        timeout: seconds to wait at most; the upload itself continues. on_progress: called with a line of news.
+        path: a folder or file on the target; `~/` is the home folder there.
+        repo_id: OWNER/NAME. The repository is created if it does not exist, as private or public according to
+            `private`.
+        token_env: the environment variable that contains the token. It is read on the target, in the environment of the
+            training `pid`, or from `env`, which is passed to the upload and is not written to any file.
+        path_in_repo: the destination of the file or of the folder's content; default: the file's name, or the root.
+        revision: a branch. It is created if it does not exist.
+        incomplete: for a model that is not fully trained: upload a README.md (or an INCOMPLETE.md, if there is a
+            README.md) that states this.
+        timeout: maximum seconds to wait; the upload itself continues. on_progress: called with a line of text when
+            there is progress to report.
 
     Returns:
-        UploadReport. `verified`: the hub lists every file with the size and hash (`etag`; sha256 for LFS, else of the
-        git blob) of the one on the target. Otherwise `error` says why, and what to install or to set.
+        An UploadReport. `verified` is true if the Hub lists every file with the same size and hash as on the target
+        (`etag`: SHA-256 for LFS, otherwise the git blob hash). Otherwise, `error` is the reason, with what to install
+        or to set.
 
     Raises:
-        SettingsError: wrong arguments.
-        CommandTimedOut: `timeout` passed and it is still running, or the target was silent: call again.
-        CommandError: the target could not be asked: nothing is known.
+        SettingsError: an argument is invalid.
+        CommandTimedOut: the upload is still running after `timeout`, or the target did not respond; call again.
+        CommandError: the target could not be queried, so the result is unknown.
     """
     _check(repo_id, token_env, path_in_repo, revision)
     shown = f"hf://{repo_id}{f'@{revision}' if revision else ''}{f'/{path_in_repo}' if path_in_repo else ''}"

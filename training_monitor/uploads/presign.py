@@ -31,12 +31,13 @@ _ENDPOINT = regex(r"https?://[A-Za-z0-9._\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Storage(PublicValue):
-    """One object of a bucket, and the credentials to reach it. None is taken from the environment on use.
+    """One object in a bucket, and the credentials for it. Values that are None are read from the environment when used.
 
     The variables are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN (only together with the keys),
-    AWS_REGION and AWS_ENDPOINT_URL. `endpoint_url` is for storage other than Amazon's:
-    https://ACCOUNT.r2.cloudflarestorage.com, with the region `auto`. `path_style` puts the bucket into the path; None
-    does so with a custom endpoint, and if the bucket's name cannot be part of a host name.
+    AWS_REGION and AWS_ENDPOINT_URL. `endpoint_url` is for storage other than Amazon's. For R2, it is
+    https://ACCOUNT.r2.cloudflarestorage.com, and the region is `auto`. If `path_style` is true, the bucket is part of
+    the path. If it is None, this is the case with a custom endpoint, and if the bucket's name cannot be part of a host
+    name.
     """
 
     bucket: str
@@ -64,13 +65,13 @@ class Storage(PublicValue):
 
     @property
     def endpoint(self) -> str | None:
-        """The storage's URL if it is not Amazon's: the argument, else AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL."""
+        """Return the storage's URL if it is not Amazon's: the argument, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL."""
         named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         return self.endpoint_url or named or None
 
     @property
     def address(self) -> str:
-        """The object's address for people, without secrets."""
+        """Return the address of the object for display, without secrets."""
         if self.endpoint is None:
             return f"s3://{self.bucket}/{self.key}"
         return f"{self.endpoint.rstrip('/')}/{self.bucket}/{self.key}"
@@ -87,17 +88,17 @@ class Storage(PublicValue):
         """Presign one request.
 
         Args:
-            query: further parameters of the request, signed with it, such as `uploadId` and `partNumber` of the PUT of
-                one part; a parameter may be empty (`uploads`).
-            expires: seconds, 1 to 604800 (a week).
-            now: the moment of signing, epoch seconds; default: this machine's clock.
-            whole_bucket: the request is about the bucket and not about the object.
+            query: additional parameters that are signed with the request, such as `uploadId` and `partNumber` for the
+                PUT of one part. A parameter may be empty (`uploads`).
+            expires: seconds until the URL expires, 1 to 604800 (a week).
+            now: the time of signing in epoch seconds; default: the time by this machine's clock.
+            whole_bucket: whether the request is for the bucket instead of the object.
 
         Returns:
-            The URL, to be kept secret.
+            The URL, which must be kept secret.
 
         Raises:
-            SettingsError: an invalid method or time, or no credentials.
+            SettingsError: the method or a time is invalid, or there are no credentials.
         """
         if method not in METHODS:
             raise SettingsError("method", method, ", ".join(METHODS))
@@ -138,20 +139,21 @@ def presign_upload(
     method: str = "PUT",
     path_style: bool | None = None,
 ) -> str:
-    """Presign the upload of one object (or, with another `method`, another request about it).
+    """Presign the upload of one object, or another request for it with a different `method`.
 
     Args:
-        bucket, key, region, endpoint_url, path_style: see `Storage`. R2: the endpoint of your account, region `auto`.
+        bucket, key, region, endpoint_url, path_style: see `Storage`. For R2, use the endpoint of your account and the
+            region `auto`.
         access_key, secret_key, session_token: default: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN.
         expires: seconds until the URL expires, 1 to 604800; default: 15 minutes.
-        now: the moment of signing, epoch seconds; default: now.
+        now: the time of signing in epoch seconds; default: the current time.
         method: GET, HEAD, PUT, POST or DELETE.
 
     Returns:
-        The URL. Anyone who has it can make the request: treat it as a secret.
+        The URL. Anyone who has the URL can send the request, so treat it as a secret.
 
     Raises:
-        SettingsError: an invalid argument, or no credentials.
+        SettingsError: an argument is invalid, or there are no credentials.
     """
     storage = Storage(bucket, key, region, endpoint_url, access_key, secret_key, session_token, path_style)
     return storage.sign(method, expires=expires, now=now)

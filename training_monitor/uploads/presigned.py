@@ -75,32 +75,35 @@ def upload_to_presigned_url(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> UploadReport:
-    """Send a file from a target to object storage, and verify what arrived.
+    """Upload a file from a target to object storage, and verify that it arrived.
 
-    It runs on the target as a process job named after file and destination: it continues when this process or the
-    connection ends, and the same call again, also after a crash, waits for it and sends nothing that has arrived. A
-    multipart upload that is given up is aborted; one for which nobody calls again stays at the storage until a
-    lifecycle rule of the bucket (AbortIncompleteMultipartUpload) ends it.
+    The upload runs on the target as a process job that is named after the file and the destination. It continues if
+    this process ends or the connection is lost. If the same call is repeated, even after a crash, it waits for this
+    upload and does not send again what has arrived. If a multipart upload is given up, it is aborted. If the call is
+    never repeated, an interrupted multipart upload stays in the storage until a lifecycle rule of the bucket
+    (AbortIncompleteMultipartUpload) removes it.
 
     Args:
-        path: a file on the target; `~/` is its home folder.
-        destination: a `Storage` with credentials (here or in the environment), or the presigned URL of a PUT. A URL
-            cannot be signed again, and only its ETag tells what arrived.
-        multipart_above: larger files, in bytes, are sent in parts, each verified; needs a Storage.
-        part_bytes: size of a part, whole MiB, 5 MiB to 5 GiB; default: 64 MiB, or more to stay within 1000 parts. The
-            target holds one part in memory.
-        expires: seconds for which each URL is valid; an expired one is signed again.
-        timeout: seconds to wait at most; the upload itself continues.
-        on_progress: called with a line of plain text when there is news.
+        path: a file on the target; `~/` is the home folder there.
+        destination: a `Storage` with credentials (given here or in the environment), or a presigned PUT URL. A
+            presigned URL cannot be signed again, and only its ETag shows what arrived.
+        multipart_above: files with more bytes than this are sent in parts, each of which is verified. This requires a
+            Storage.
+        part_bytes: size of a part, in whole MiB, 5 MiB to 5 GiB; default: 64 MiB, or more if necessary to need at most
+            1000 parts. The target holds one part in memory.
+        expires: seconds for which each URL is valid; an expired URL is signed again.
+        timeout: maximum seconds to wait; the upload itself continues.
+        on_progress: called with a line of text when there is progress to report.
 
     Returns:
-        UploadReport. `verified`: size and MD5 of the stored object are those of the file (under SSE-KMS only the size:
-        its ETags are not MD5s). Otherwise `error` says why: no curl, no such file, a refusal, something else arrived.
+        An UploadReport. `verified` is true if the stored object has the size and MD5 of the file. Under SSE-KMS, only
+        the size is compared, because the ETags are not MD5s. Otherwise, `error` is the reason: curl or the file is
+        missing, the storage refused the upload, or different content arrived.
 
     Raises:
-        SettingsError: wrong arguments, or no credentials.
-        CommandTimedOut: `timeout` passed and it is still running, or the target was silent: call again.
-        CommandError: the target could not be asked: nothing is known.
+        SettingsError: an argument is invalid, or there are no credentials.
+        CommandTimedOut: the upload is still running after `timeout`, or the target did not respond; call again.
+        CommandError: the target could not be queried, so the result is unknown.
     """
     _check(destination, part_bytes)
     shown = destination.address if isinstance(destination, Storage) else destination.partition("?")[0]

@@ -76,7 +76,7 @@ class SshKeyReport:
 
 
 def account_balance(*, transport: Transport | None = None) -> Balance:
-    """Return the account's balance. Raises CommandError if it could not be asked: an unknown credit is never 0."""
+    """Return the account's balance. Raises CommandError if it could not be queried: an unknown credit is never 0."""
     user = ask_vastai("show", "user", transport=transport)
     credit = known_number(user.get("credit")) if isinstance(user, dict) else None
     if credit is None:
@@ -94,7 +94,7 @@ def account_balance(*, transport: Transport | None = None) -> Balance:
 
 
 def list_ssh_keys(*, transport: Transport | None = None) -> dict[int, str]:
-    """Return the public keys of the account by their ids. Raises CommandError if they are unknown."""
+    """Return the public keys of the account, by their IDs. Raises CommandError if they could not be listed."""
     answer = ask_vastai("show", "ssh-keys", transport=transport)
     rows = next((answer[name] for name in _LISTS if name in answer), None) if isinstance(answer, dict) else answer
     if not isinstance(rows, list):
@@ -113,7 +113,7 @@ def check_ssh_keys(private_key_path: str | None = None, *, transport: Transport 
     """Check whether the account has the public key of a private key.
 
     Args:
-        private_key_path: default VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519.
+        private_key_path: the private key; default: VASTAI_SSH_KEY_PATH, otherwise ~/.ssh/vastai/vastai_ed25519.
 
     Raises:
         SettingsError: there is no such key, or its public part cannot be found.
@@ -125,17 +125,18 @@ def check_ssh_keys(private_key_path: str | None = None, *, transport: Transport 
 
 
 def setup_ssh_key(path: str | None = None, *, transport: Transport | None = None) -> SshKeyReport:
-    """Make sure that there is a key pair that instances accept: create it if missing, register it if needed.
+    """Make sure that there is a key pair that instances accept: create it if missing, and register it if necessary.
 
-    Nothing is overwritten; idempotent. The private key has no passphrase: it is used unattended.
+    Nothing is overwritten, and you can call this function again. The private key has no passphrase, because it is used
+    unattended.
 
     Args:
-        path: of the private key; default VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519.
+        path: the private key; default: VASTAI_SSH_KEY_PATH, otherwise ~/.ssh/vastai/vastai_ed25519.
 
     Raises:
         SettingsError: the existing file is not a key pair.
-        AccessDenied: the key of vast.ai does not permit it.
-        CommandFailed: ssh-keygen made no key, or the account does not list it afterwards.
+        AccessDenied: the vast.ai API key lacks a permission.
+        CommandFailed: ssh-keygen did not create a key, or the account does not list the key afterwards.
         CommandError: the account's keys could not be listed.
     """
     runner = transport or LocalTransport()

@@ -61,15 +61,15 @@ class Limit:
 def estimate_cost(
     request: TrainingRequest, price_per_hour: float, *, setup_seconds: float = 900, margin: float = 1.2
 ) -> float:
-    """Estimate what to reserve for a training: setup and steps with a margin, at most its hard time limit.
+    """Estimate the amount to reserve for a training: setup and steps with a margin, at most up to its hard time limit.
 
-    The number of steps of a command is unknown: its estimate is the time limit.
+    If the training is a command, its number of steps is unknown, and the estimate is based on the time limit.
 
     Args:
         request: the training.
-        price_per_hour: of the machine, dollars.
-        setup_seconds: from renting to the first step, and from the last step to the end.
-        margin: the factor for its time.
+        price_per_hour: the price of the machine, in dollars.
+        setup_seconds: time from renting to the first step, plus time from the last step to the end.
+        margin: factor by which the estimated time is multiplied.
 
     Raises:
         SettingsError: the price is not a number above 0.
@@ -124,7 +124,7 @@ def forecast_burn(rows: Iterable[Mapping[str, Any]], credit: float | None) -> Bu
 
     Args:
         rows: the account's instances as the service lists them.
-        credit: dollars; None: unknown.
+        credit: the credit in dollars; None if unknown.
     """
     costs: list[float | None] = []
     storage_only = 0

@@ -70,9 +70,10 @@ _NO_IMAGE = regex(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Destruction(PublicValue):
-    """A destroyed instance, verified as gone by two independent answers.
+    """A destroyed instance. Two independent responses confirm that it no longer exists.
 
-    `acknowledged`: the service accepted the request; otherwise the instance was gone before, or the reply was lost.
+    `acknowledged` is true if the service accepted the request. Otherwise, the instance no longer existed, or the
+    response was lost.
     """
 
     instance_id: int
@@ -80,7 +81,7 @@ class Destruction(PublicValue):
 
 
 def list_instances(*, transport: Transport | None = None) -> list[dict[str, Any]]:
-    """Return all instances of the account, as the service describes them. Raises CommandError if they are unknown."""
+    """Return all instances of the account, as described by the service. Raises CommandError if they are unknown."""
     runner = transport or LocalTransport()
     rows: dict[int, dict[str, Any]] = {}
     seen: set[str | None] = set()
@@ -118,16 +119,16 @@ def _list_page(token: str | None, runner: Transport) -> tuple[list[dict[str, Any
 
 
 def list_instances_at_once(known: Collection[int] = (), *, transport: Transport | None = None) -> list[dict[str, Any]]:
-    """Return all instances of the account by one command, for a refresh every few seconds.
+    """Return all instances of the account with one command, so that a caller can refresh every few seconds.
 
-    The flat listing is unreliable: if it fails, is empty, has an invalid row or lacks one of `known`, the complete
-    listing decides.
+    The flat listing is unreliable. If it fails, is empty, has an invalid row or lacks an instance in `known`, the
+    complete listing is used instead.
 
     Args:
         known: the instances that should exist.
 
     Raises:
-        CommandError: the instances are unknown.
+        CommandError: the instances could not be listed.
     """
     runner = transport or LocalTransport()
     result = run_vastai(["vastai", "show", "instances", "--raw"], runner)
@@ -154,11 +155,11 @@ def _number(instance_id: str) -> int:
 
 
 def show_instance(instance_id: str, *, transport: Transport | None = None) -> dict[str, Any]:
-    """Return one instance, as the service describes it.
+    """Return one instance, as described by the service.
 
     Raises:
-        InstanceNotFound: the service says that there is no such instance.
-        CommandError: it is unknown whether there is.
+        InstanceNotFound: the service reports that there is no such instance.
+        CommandError: it is unknown whether the instance exists.
     """
     number, runner = _number(instance_id), transport or LocalTransport()
     result = run_vastai(["vastai", "show", "instance", str(number), "--raw"], runner)
@@ -179,10 +180,10 @@ def show_instance(instance_id: str, *, transport: Transport | None = None) -> di
 def find_instance(
     instance_id: str, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> dict[str, Any] | None:
-    """Return one instance, as the service describes it; None if two answers agree that there is none.
+    """Return one instance, as described by the service; None if two responses agree that it does not exist.
 
-    The answers are those of `show instance` and, 5 s later, a complete listing. Raises CommandError if they are
-    unknown.
+    The two responses are from `show instance` and, 5 s later, from a complete listing. Raises CommandError if it is
+    unknown whether the instance exists.
     """
     try:
         return show_instance(instance_id, transport=transport)
@@ -210,18 +211,19 @@ def destroy_instance(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Destruction:
-    """Destroy an instance with its disk, and verify by two answers that it is gone, see `find_instance`.
+    """Destroy an instance with its disk, and verify by two responses that it no longer exists; see `find_instance`.
 
-    The request is always sent, even if the instance seems to be gone. If interrupted, call again.
+    The request is always sent, even if the instance seems to be gone. If this function is interrupted, call it again.
 
     Args:
-        on_event: called with a line that says what is waited for.
-        store: has the jobs, of which one may have rented it; when it ended is recorded there.
+        on_event: called with a line that describes what the function is waiting for.
+        store: contains the jobs. If one of them rented the instance, the time at which the instance ended is recorded
+            there.
 
     Raises:
-        CommandFailed: it still exists after two minutes, and still costs money.
-        AccessDenied: the key does not permit listing or destroying.
-        CommandError: it is unknown whether it is gone.
+        CommandFailed: after two minutes, the instance still exists and still costs money.
+        AccessDenied: the API key does not permit listing or destroying instances.
+        CommandError: it is unknown whether the instance still exists.
     """
     number, runner = _number(instance_id), transport or LocalTransport()
 
@@ -248,14 +250,14 @@ def destroy_instance(
 
 
 def stop_instance(instance_id: str, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
-    """Stop an instance and verify it: its GPUs no longer cost anything, its disk is kept and still costs money.
+    """Stop an instance, and verify this. Its GPUs no longer cost anything; its disk is kept and still costs money.
 
-    If interrupted, call again.
+    If this function is interrupted, call it again.
 
     Raises:
-        InstanceNotFound: it is gone, with its disk.
-        CommandFailed: it is not stopped after two minutes.
-        AccessDenied: the key does not permit listing or stopping.
+        InstanceNotFound: the instance no longer exists, nor does its disk.
+        CommandFailed: the instance has not stopped after two minutes.
+        AccessDenied: the API key does not permit listing or stopping instances.
         CommandError: the instances could not be listed.
     """
     runner = transport or LocalTransport()
@@ -409,21 +411,22 @@ def wait_until_ready(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Target:
-    """Wait until an instance runs and answers over ssh.
+    """Wait until an instance is running and responds over ssh.
 
     Args:
-        ssh_timeout: seconds for one try over ssh.
+        ssh_timeout: maximum seconds for one ssh attempt.
         on_event: called with a line for each change, and once a minute while waiting.
 
     Returns:
         The target, with its ssh address.
 
     Raises:
-        InstanceNotFound: it is gone, by two answers, see `find_instance`.
-        CommandFailed: it will never run, seen twice: exited, offline, unknown, stopped, or no such image.
-        CommandTimedOut: it is not ready; the text says how far it got.
-        TargetUnreachable: its status is unknown, the service did not answer in the end.
-        AccessDenied: the key of vast.ai is not good enough.
+        InstanceNotFound: two responses agree that the instance does not exist; see `find_instance`.
+        CommandFailed: two looks found that the instance will never run: exited, offline, unknown, stopped, or no such
+            image.
+        CommandTimedOut: the instance is not ready; the message describes how far it got.
+        TargetUnreachable: the status is unknown, because the service did not respond at the end.
+        AccessDenied: the vast.ai API key lacks a permission.
     """
     runner, deadline, wait = transport or LocalTransport(), clock.monotonic() + timeout, READY_EVERY
     last: _Boot | None = None

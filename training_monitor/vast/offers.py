@@ -56,18 +56,19 @@ GIVEN_UP: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OfferQuery(PublicValue):
-    """The requirements for an offer. A value that an offer does not state counts as not good enough.
+    """The requirements for an offer. If an offer does not state a value, the requirement is not met.
 
     Attributes:
-        preferred_gpus: most wanted first: full names or parts (`4090` is `RTX 4090`, `A100` any A100).
-        max_price_per_hour: in dollars, for all GPUs and the disk together.
-        min_vram_gb: of each GPU, as the market counts: a 4090 has 24.564.
-        disk_gb: how much disk is rented.
-        min_down_mbps: megabits per second from the internet; 0: any.
-        blocked_countries: two letters each.
-        kind: `bid` is cheaper and may be taken away at any time.
-        verified: only machines that vast.ai has verified.
-        only_preferred: reject other GPUs; otherwise they come after the preferred ones.
+        preferred_gpus: full names of GPUs or parts of names, most preferred first (`4090` matches `RTX 4090`; `A100`
+            matches any A100).
+        max_price_per_hour: maximum price in dollars, for all GPUs and the disk together.
+        min_vram_gb: minimum memory of each GPU, in the units of the market: a 4090 has 24.564.
+        disk_gb: the disk space to rent.
+        min_down_mbps: minimum download speed in megabits per second; 0: any.
+        blocked_countries: two-letter country codes.
+        kind: a `bid` is cheaper, but the machine may be taken away at any time.
+        verified: allow only machines that vast.ai has verified.
+        only_preferred: reject other GPUs; otherwise they are ranked after the preferred ones.
     """
 
     preferred_gpus: Annotated[tuple[str, ...], _GPUS] = ("RTX 4090", "A100")
@@ -92,8 +93,10 @@ class OfferQuery(PublicValue):
 
 
 def load_offer_query(environ: Mapping[str, str] = os.environ, **overrides: Any) -> OfferQuery:
-    """Return the query that the environment asks for: VASTAI_PREFERRED_GPUS (comma list), VASTAI_MAX_BID_PER_HOUR,
-    VASTAI_MIN_VRAM_GB, VASTAI_DEFAULT_DISK_GB. `overrides` are fields of OfferQuery and win.
+    """Return the query that is defined by the environment and by `overrides`, which take precedence.
+
+    The variables are VASTAI_PREFERRED_GPUS (comma-separated), VASTAI_MAX_BID_PER_HOUR, VASTAI_MIN_VRAM_GB and
+    VASTAI_DEFAULT_DISK_GB. `overrides` are fields of OfferQuery.
     """
     found: dict[str, Any] = {}
     for name, variable in _VARIABLES.items():
@@ -116,17 +119,17 @@ def _positive(variable: str, given: str) -> float:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Offer(PublicValue):
-    """A machine, or a part of one, for rent. None means unknown.
+    """A machine for rent, or a part of one. None means unknown.
 
     Attributes:
         id: the argument of `vastai create instance ID`.
-        vram_gb: of each GPU.
-        price_per_hour: in dollars, for all GPUs with the requested disk; of a bid, at the price to beat.
-        reliability: 0 to 1, the service's estimate.
-        country: two letters.
-        cuda: the newest version that the driver supports.
-        min_bid: the price to beat, in dollars, without the disk.
-        max_days: the longest rental.
+        vram_gb: the memory of each GPU.
+        price_per_hour: the price in dollars for all GPUs and the requested disk; for a bid, at the price to beat.
+        reliability: the service's estimate, 0 to 1.
+        country: the two-letter country code.
+        cuda: the newest CUDA version that the driver supports.
+        min_bid: the price to beat, in dollars per hour, excluding the disk.
+        max_days: the longest possible rental, in days.
     """
 
     id: int
@@ -149,14 +152,14 @@ class Offer(PublicValue):
 
 
 def search_offers(query: OfferQuery, *, transport: Transport | None = None) -> list[Offer]:
-    """Return the offers that are good enough, best first: by preference of GPU, then by price.
+    """Return the offers that meet the requirements, best first: by GPU preference, then by price.
 
     Returns:
-        The offers; none when the market has none. Someone else may take one first.
+        The offers; empty if the market has none. Another customer may take an offer first.
 
     Raises:
-        AccessDenied: the key of vast.ai is not good enough.
-        CommandError: the offers are unknown.
+        AccessDenied: the vast.ai API key lacks a permission.
+        CommandError: the offers could not be listed.
     """
     runner = transport or LocalTransport()
     found: dict[int, Offer] = {}

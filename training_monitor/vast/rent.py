@@ -106,29 +106,31 @@ def rent_instance(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> RentedInstance:
-    """Make sure that there is one instance with this label: the existing one, else the best offer that can be had.
+    """Make sure that one instance with this label exists: use an existing one, otherwise rent the best available offer.
 
-    If several have the label, the lowest id is kept and the others are destroyed. If interrupted, call again, with
-    `asked_at`.
+    If several instances have the label, the one with the lowest ID is kept and the others are destroyed. If this
+    function is interrupted, call it again with `asked_at`.
 
     Args:
-        label: unique to this purpose: printable ASCII that begins with a letter or digit.
-        onstart: a script for the instance's start; it must not contain secrets, since it travels as an argument.
-        bad_machines: machine ids to avoid.
-        bad_hosts: host ids to avoid, with all their machines.
-        create_timeout: seconds in which the service has created an instance, or never will.
-        asked_at: when an earlier call requested one, epoch seconds; until that can no longer take effect, no new
-            request is sent.
-        on_asking: called with each offer before it is requested: record the time.
+        label: a label that is unique to this purpose: printable ASCII that begins with a letter or digit.
+        onstart: a script that runs when the instance starts. It must not contain secrets, because it is passed as an
+            argument.
+        bad_machines: IDs of machines to avoid.
+        bad_hosts: IDs of hosts to avoid, with all their machines.
+        create_timeout: if the service has not created an instance after this many seconds, it never will.
+        asked_at: the time at which an earlier call requested an instance, in epoch seconds. While that request can
+            still take effect, no new request is sent.
+        on_asking: called with each offer before it is requested, so that you can record the time.
         on_event: called with a line about each event and each wait.
-        store: has the job that the label names: all instances with the label are recorded there, surplus ones too.
+        store: contains the job named by the label. All instances with the label are recorded there, including surplus
+            ones.
 
     Raises:
-        NoOffers: nothing is left to rent; it says what to change.
-        AccessDenied: the key of vast.ai is not good enough.
-        CommandFailed: the account has no credit, or an instance came without its label (it was destroyed).
-        TargetUnreachable: rate limited for two minutes: call again.
-        CommandError: it is unknown whether something was rented: call again with `asked_at`.
+        NoOffers: there is nothing left to rent. The message describes what to change.
+        AccessDenied: the vast.ai API key lacks a permission.
+        CommandFailed: the account has no credit, or an instance was created without its label (it was destroyed).
+        TargetUnreachable: the service limited the rate of requests for two minutes; call again.
+        CommandError: it is unknown whether an instance was rented; call again with `asked_at`.
     """
     _check_words(label, image, onstart)
     tell, taken = on_event or (lambda text: None), on_asking or (lambda offer: None)

@@ -78,13 +78,13 @@ def _of_variable(name: str) -> Kind:
 
 
 class JobState(str, Enum):
-    """The state of a queued training: the next step, or how it ended.
+    """The state of a queued training: the next step, or how the training ended.
 
-        QUEUED → CHARGING → RENTING → PREPARING → SYNCING → CHECKING → TRAINING → UPLOADING → SAMPLING
-        → REGISTERING → DESTROYING → SETTLING → NOTIFYING → COMPLETED | FAILED | CANCELLED
+        QUEUED → CHARGING → RENTING → PREPARING → SYNCING → CHECKING → TRAINING → UPLOADING → SAMPLING → REGISTERING →
+        DESTROYING → SETTLING → NOTIFYING → COMPLETED | FAILED | CANCELLED
 
-    From PREPARING to UPLOADING, a lost machine leads to REPLACING and from there to RENTING again. Every step leads to
-    DESTROYING when the job fails or a person cancels it; its outcome is recorded before that.
+    From PREPARING to UPLOADING, the loss of the machine leads to REPLACING, and from there back to RENTING. If the job
+    fails or a person cancels it, any step leads to DESTROYING; the outcome of the job is recorded first.
     """
 
     QUEUED = "QUEUED"
@@ -115,9 +115,9 @@ class JobState(str, Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainingSpec(PublicValue):
-    """One LoRA training. `dropout` is the share of captions that are left out; `keep` is how many checkpoints are kept.
+    """One LoRA training. `dropout` is the share of captions to omit; `keep` is the number of checkpoints to keep.
 
-    `samples` are prompts of test images; `[trigger]` in them is the trigger word.
+    `samples` are prompts for test images; `[trigger]` in a prompt is replaced by the trigger word.
     """
 
     name: Annotated[str, _JOB_NAME]
@@ -147,17 +147,17 @@ class TrainingSpec(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hook(PublicValue):
-    """A user's action with a trained model: a command, or a request to a web address; exactly one of the two.
+    """An action that you define for a trained model: either a command or an HTTP request.
 
     Attributes:
-        command: a line for `sh`.
-        url: the address of a POST.
-        headers: of the POST. A value `env:NAME`, or `Bearer env:NAME`, is completed from the environment when it is
-            sent, so that no file contains it.
-        body: of the POST, as JSON; `{name}`, `{trigger}`, `{job_id}`, `{step}`, `{model}`, `{model_name}` and
-            `{model_url}` in its texts are filled in. None: all of them.
-        timeout: seconds for one try.
-        attempts: the number of tries.
+        command: a shell command line, run by `sh`.
+        url: the URL of a POST request.
+        headers: the headers of the request. A value `env:NAME` or `Bearer env:NAME` is completed from the environment
+            when the request is sent, so that the value is not in any file.
+        body: the JSON body of the request. `{name}`, `{trigger}`, `{job_id}`, `{step}`, `{model}`, `{model_name}` and
+            `{model_url}` in its strings are replaced. None: the body contains all these values.
+        timeout: maximum time for one attempt.
+        attempts: maximum number of attempts.
     """
 
     command: Annotated[str, _COMMAND] | None = None
@@ -175,28 +175,32 @@ class Hook(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainingRequest(PublicValue):
-    """A training to be done on a rented machine. Times in seconds, money in dollars.
+    """A training to run on a rented machine. Times are in seconds, and amounts of money in dollars.
 
     Attributes:
-        name: of the job and its model.
-        dataset: a folder on this machine, copied to the instance; None for a training without one.
-        spec: a LoRA training by ai-toolkit; otherwise `command` is run.
-        command: a line for `sh`, run in the job's folder on the instance. It finds the dataset in `$DATASET`, writes
-            its checkpoints into `$OUTPUT` and resumes from `$RESUME_FROM_CHECKPOINT` when that is not empty.
-        image: the container image that is rented.
+        name: the name of the job and of its model.
+        dataset: a folder on this machine that is copied to the instance; None: the training needs no dataset.
+        spec: a LoRA training by ai-toolkit; None: `command` is run.
+        command: a shell command line, run by `sh` in the job's folder on the instance. It finds the dataset in
+            `$DATASET`, writes its checkpoints to `$OUTPUT`, and resumes from `$RESUME_FROM_CHECKPOINT` if that is not
+            empty.
+        image: the container image that the instance runs.
         offers: fields of `OfferQuery` that differ from the defaults.
-        env: for the command; a value `env:NAME` is taken from the worker's environment, so that no file contains it.
-        upload_to: destinations of the model, tried in their order, see `upload_checkpoint`. The worker's own machine
-            always gets a copy.
-        samples: run on the instance, with the model in `$MODEL`; what it writes into `$SAMPLES` is copied here.
+        env: environment variables for the command. A value `env:NAME` is taken from the worker's environment, so that
+            it is not in any file.
+        upload_to: destinations of the model, tried in order; see `upload_checkpoint`. The worker's own machine always
+            gets a copy.
+        samples: run on the instance, with the model in `$MODEL`. Files that it writes to `$SAMPLES` are copied to the
+            worker's machine.
         register: run on the worker's machine.
-        on_finish: for the instance of a completed job: destroy | stop (its disk still costs money) | keep.
-        account: whose credits pay; None: no account pays.
-        budget: the job ends when it has spent this.
-        soft_timeout: time on machines after which a notice is sent. hard_timeout: after which it is ended, and saved.
-        seconds_per_step: for the estimate of its price.
-        max_instances: how many machines it may use up.
-        user: who is notified, one of the settings file's users; "": the channels' default recipients.
+        on_finish: what happens to the instance of a completed job: destroy | stop (the disk still costs money) | keep.
+        account: the account whose credits pay for the job; None: no account pays.
+        budget: the job ends when it has spent this amount.
+        soft_timeout: a notice is sent after this much time on machines.
+        hard_timeout: after this much time on machines, the job is ended and its model is saved.
+        seconds_per_step: the speed used to estimate the price.
+        max_instances: the maximum number of machines that the job may use, one after another.
+        user: the user to notify, from the settings file; "": the channels' default recipients.
     """
 
     name: Annotated[str, _JOB_NAME]
@@ -242,16 +246,18 @@ class PriceChange:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Rental(PublicValue):
-    """One machine that was rented for a job, as `vast/rentals.py` records its life; times in epoch seconds.
+    """One machine that was rented for a job, as recorded by `vast/rentals.py`. Times are epoch seconds.
 
     Attributes:
-        price_per_hour: its first known price, dollars. prices: the later ones.
-        started_at: when it was created.
-        ended_at: when it was destroyed or last seen, or when the job left it to its user; None: it is there.
-        gpu_name: the GPU that was rented. vram_gb: of each of its GPUs, as it was offered.
-        seen_at: when it was last listed.
-        leaving_at: when vast.ai last acknowledged a request to destroy it, or without that, when one was sent.
-        acknowledged: it acknowledged one.
+        price_per_hour: the first known price, in dollars. prices: later prices.
+        started_at: when the machine was created.
+        ended_at: when the machine was destroyed or last seen, or when the job left it to its user; None while it
+            exists.
+        gpu_name: the GPU that was rented. vram_gb: the memory of each GPU, as stated in the offer.
+        seen_at: when the machine was last listed.
+        leaving_at: when vast.ai last acknowledged a request to destroy the machine; if it never did, when such a
+            request was sent.
+        acknowledged: whether vast.ai acknowledged such a request.
     """
 
     instance_id: int
@@ -270,33 +276,35 @@ class Rental(PublicValue):
 
     @property
     def newest_price(self) -> float | None:
-        """Its price now, in dollars per hour; None: unknown."""
+        """Return the current price, in dollars per hour; None if unknown."""
         return self.prices[-1].per_hour if self.prices else self.price_per_hour
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JobWork(PublicValue):
-    """The progress of a job through its steps.
+    """The progress of a job through its steps. Times are epoch seconds, and amounts of money are in dollars.
 
     Attributes:
-        attempt: the number of its machine, from 1; 0 before the first.
-        asked_at: when the machine of this attempt was requested, epoch seconds; it may exist already.
-        instance_id: the machine it has; None when it has none.
-        rentals: all machines it had.
-        bad_machines: ids of machines to avoid from now on.
-        bad_hosts: ids of hosts to avoid: a machine of theirs did not boot or was not fit.
-        estimate: what was reserved for it, dollars.
-        step: the newest optimizer step that was seen, of `total_steps`.
-        saved_step: of the newest checkpoint that is kept on the worker's machine, in `saved_path`.
-        unsaved_steps: how many of the last steps of the training its model lacks; None: none, as far as is known.
-        uploads: the results of its uploads.
-        model_url: where its model is.
-        outcome: how it ends, once that is known: COMPLETED | FAILED | CANCELLED, and why.
-        warnings: what went wrong without ending it.
-        spent: what its machines cost, dollars.
-        limits_told: the kinds of the limits that were reported, see `Limit`.
-        step_place: the job, the log and the position in it up to which that showed `step`.
-        asked_gpu: the GPU of the offer that was requested last. asked_vram_gb: the memory of each.
+        attempt: the number of the current machine, counted from 1; 0 before the first machine.
+        asked_at: when the machine of this attempt was requested; the machine may already exist.
+        instance_id: the current machine; None if there is none.
+        rentals: all machines that the job has had.
+        bad_machines: IDs of machines to avoid from now on.
+        bad_hosts: IDs of hosts to avoid, because one of their machines did not boot or failed the check.
+        estimate: the amount that was reserved for the job.
+        step, total_steps: the most recent optimizer step observed, and the total.
+        saved_step, saved_path: the step of the newest checkpoint that has been copied to the worker's machine, and its
+            path there.
+        unsaved_steps: how many of the last steps of the training are missing from the saved model; None if none are
+            known to be missing.
+        uploads: the results of the job's uploads.
+        model_url: the URL of the model.
+        outcome, reason: how the job ends (COMPLETED | FAILED | CANCELLED) and why, once known.
+        warnings: problems that did not end the job.
+        spent: the total cost of the job's machines.
+        limits_told: the kinds of limits that have been reported; see `Limit`.
+        step_place: the job, its log, and the position in the log up to which `step` was read.
+        asked_gpu: the GPU of the offer that was requested last. asked_vram_gb: the memory of each of its GPUs.
     """
 
     attempt: int = 0
@@ -324,18 +332,19 @@ class JobWork(PublicValue):
 
     @property
     def last_step(self) -> int | None:
-        """The last known step, of the log or of the saved checkpoint."""
+        """Return the last known step, from the log or from the saved checkpoint."""
         return max((each for each in (self.step, self.saved_step) if each is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueuedJob(PublicValue):
-    """A training in the queue. The times are epoch seconds.
+    """A training in the queue. Times are epoch seconds.
 
     Attributes:
-        worker: the worker that has it, until `lease_until` unless the lease is renewed.
-        progressed_at: when it last did a step or changed its state.
-        to_end: how it is to be ended (CANCELLED | FAILED) and why, if that was requested.
+        worker, lease_until: the worker that holds the job, and the time until which its lease lasts if it is not
+            renewed.
+        progressed_at: when the job last completed a step or changed its state.
+        to_end: if the job is to be ended, the requested outcome (CANCELLED | FAILED) and the reason.
     """
 
     id: str

@@ -1,9 +1,9 @@
-"""Data for `failure.py`: the categories of failures, and the lines that name them. Pure.
+"""Data for `failure.py`: the categories of failures, and patterns for the lines that identify them. Pure.
 
-`CATEGORIES` is also the table in docs/failures.md. A rank says how close to the root cause a signature is: lower ranks
-explain higher ones. Within a rank, the earliest line is the root. Sources: NVIDIA's Xid catalog, the messages of
-Python, PyTorch, NCCL, Slurm, Kubernetes and Ray, and the policy of NVIDIA's Resiliency Extension: restart is the
-default, stopping needs proof.
+`CATEGORIES` is also the table in docs/failures.md. The rank of a signature expresses how close it is to the root cause:
+failures of lower ranks cause those of higher ranks. Within a rank, the earliest line is the root cause. Sources:
+NVIDIA's Xid catalog; the messages of Python, PyTorch, NCCL, Slurm, Kubernetes and Ray; and the policy of NVIDIA's
+Resiliency Extension (restarting is the default, stopping needs proof).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ DECREED, HARDWARE, CAUSE, EXCEPTION, DEATH, HANDLED, CASCADE, SUMMARY, WARNED, H
 
 
 class Category(NamedTuple):
-    """A kind of failure: its class, the usual action, what happened, and what to try.
+    """A kind of failure: its class, the usual action, what happened, and a suggested fix.
 
-    `from_outside`: the job does not cause it, so only the budget limits how often it is restarted.
+    `from_outside`: the job does not cause such a failure, so only the budget limits the number of restarts.
     """
 
     error_class: str
@@ -27,7 +27,7 @@ class Category(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """A pattern that is searched in the lower-cased line; `action` overrides that of the category."""
+    """A pattern to search for in the lower-cased line; `action` overrides the action of the category."""
 
     rank: int
     category: str
@@ -46,42 +46,49 @@ CATEGORIES = {
     for name, *row in (
         # ended from outside
         ("preemption", _X, _RESTART,
-         "preempted or requeued", "save checkpoints often, and within the notice period", _OUTSIDE),
+         "the job was preempted or requeued", "save checkpoints often, and within the notice period", _OUTSIDE),
         ("time_limit", _X, _RESTART,
          "the job reached its time limit", "request more time, or save a checkpoint before the limit", _OUTSIDE),
-        ("evicted", _X, _ELSEWHERE, "Kubernetes evicted the pod", "kubectl describe pod shows why", _OUTSIDE),
+        ("evicted", _X, _ELSEWHERE, "Kubernetes evicted the pod", "kubectl describe pod shows the reason", _OUTSIDE),
         ("evicted_disk", _X, _ELSEWHERE,
-         "evicted: the node's disk was full", "write to a volume; request ephemeral storage", _OUTSIDE),
+         "the pod was evicted because the node's disk was full",
+         "write to a volume, or request ephemeral storage", _OUTSIDE),
         ("evicted_memory", _X, _ELSEWHERE,
-         "evicted: the node's memory was full", "request the memory that the pod needs", _OUTSIDE),
+         "the pod was evicted because the node's memory was full", "request as much memory as the pod needs", _OUTSIDE),
         ("node_lost", _X, _ELSEWHERE,
          "the node does not respond", "check the node: kubectl get nodes, or sinfo", _OUTSIDE),
         ("sigterm", _X, _RESTART,
-         "ended by SIGTERM, SIGHUP or SIGUSR", "find out who sent the signal; start the job with nohup or setsid"),
-        ("interrupted", _X, _STOP, "interrupted by a person (Ctrl-C)", "start the job again if it should continue"),
+         "the job was ended by SIGTERM, SIGHUP or SIGUSR",
+         "find out what sent the signal; start the job with nohup or setsid"),
+        ("interrupted", _X, _STOP,
+         "a person interrupted the job (Ctrl-C)", "start the job again if it should continue"),
         ("external_cancel", _X, _STOP,
-         "cancelled by a person or the scheduler", "start the job again if it should continue"),
+         "a person or the scheduler cancelled the job", "start the job again if it should continue"),
         # hardware
         ("xid", _H, _ELSEWHERE,
-         "the NVIDIA driver reported an Xid", "look the number up in NVIDIA's Xid catalog; dmesg shows more"),
+         "the NVIDIA driver reported an Xid error", "look up the number in NVIDIA's Xid catalog; dmesg shows more"),
         ("ecc_error", _H, _ELSEWHERE,
-         "uncorrectable memory error of a GPU", "reset the GPU, or have it replaced: nvidia-smi -q -d ECC"),
-        ("gpu_lost", _H, _ELSEWHERE, "a GPU or its link failed", "drain the node and restart it: nvidia-smi, dmesg"),
-        ("thermal", _H, _MONITOR, "a GPU is throttled", "check its cooling and power: nvidia-smi -q -d PERFORMANCE"),
-        ("ecc_corrected", _H, _MONITOR, "corrected memory errors", "replace the component if the count keeps growing"),
+         "a GPU had an uncorrectable memory error", "reset the GPU, or have it replaced: nvidia-smi -q -d ECC"),
+        ("gpu_lost", _H, _ELSEWHERE,
+         "a GPU or its link failed", "drain and reboot the node; nvidia-smi and dmesg show details"),
+        ("thermal", _H, _MONITOR,
+         "a GPU is throttled", "check the GPU's cooling and power: nvidia-smi -q -d PERFORMANCE"),
+        ("ecc_corrected", _H, _MONITOR,
+         "memory errors were corrected", "replace the component if the error count keeps growing"),
         # memory
-        ("cuda_oom", _U, _STOP, "out of GPU memory", "reduce the batch or sequence length, or shard the model"),
+        ("cuda_oom", _U, _STOP, "the GPU ran out of memory", "reduce the batch or sequence length, or shard the model"),
         ("host_oom", _A, _RESTART,
-         "killed by an out-of-memory killer", "request more memory, or fewer DataLoader workers"),
+         "an out-of-memory killer killed the job", "request more memory, or use fewer DataLoader workers"),
         ("host_memory", _A, _RESTART,
          "an allocation of host memory failed", "load less data at once; check ulimit -v and free -h"),
         ("shared_memory", _U, _STOP,
          "/dev/shm is too small", "start the container with a larger --shm-size, or --ipc=host"),
         # files, network, limits
         ("disk_full_or_storage", _A, _RESTART,
-         "disk full, over quota, or storage failed", "free space: df -h, df -i, quota; check the mount"),
+         "the disk is full, the quota is exceeded, or storage failed",
+         "free space (df -h, df -i, quota); check the mount"),
         ("checkpoint_corrupt", _T, _PREVIOUS,
-         "a checkpoint is damaged", "resume from an older one; save to a temporary name, then rename"),
+         "a checkpoint is damaged", "resume from an older one; save under a temporary name, then rename"),
         ("hub_auth", _U, _STOP,
          "a model hub or a storage service refused access",
          "check the token, its permissions, and the name of the repository or bucket"),
@@ -99,46 +106,48 @@ CATEGORIES = {
         ("missing_file", _U, _STOP,
          "a file or folder is missing", "check the path, the working directory and the mounts"),
         ("permission_denied", _U, _STOP,
-         "no permission to read or write a file", "check the owner and mode, and the user of the job"),
+         "no permission to read or write a file", "check the owner and mode of the file, and the user of the job"),
         ("command_not_found", _U, _STOP, "the command could not be started", "check PATH and the execute bit"),
-        ("bad_configuration", _U, _STOP, "an argument or a setting is wrong", "fix the error that the message names"),
+        ("bad_configuration", _U, _STOP, "an argument or a setting is wrong", "fix the error described in the message"),
         ("device_mismatch", _U, _STOP,
          "tensors are on different devices", "move the model and its inputs to one device"),
         ("shape_mismatch", _U, _STOP, "tensor shapes do not match", "print the shapes before the line that failed"),
-        ("dtype_mismatch", _U, _STOP, "tensor types do not match", "convert them, or use autocast"),
+        ("dtype_mismatch", _U, _STOP, "tensor types do not match", "convert the tensors to one type, or use autocast"),
         ("checkpoint_mismatch", _U, _STOP,
          "the checkpoint belongs to a different model", "compare the configurations of the model and the checkpoint"),
-        ("assertion", _U, _STOP, "an assertion failed", "read the condition that the traceback names"),
+        ("assertion", _U, _STOP, "an assertion failed", "check the assertion that failed, shown in the traceback"),
         ("division_by_zero", _U, _STOP, "division by zero", "look for an empty dataset, batch or loader"),
         ("python_exception", _U, _STOP,
          "an error in the program or its data", "fix the line that the traceback names"),
-        ("runtime_error", _A, _RESTART, "an exception that may not recur", "read the traceback if it recurs"),
+        ("runtime_error", _A, _RESTART,
+         "an exception occurred that may not recur", "read the traceback if the exception recurs"),
         ("exit_status", _U, _STOP,
-         "a process exited with 1 or 2, without an error message", "read the log of that rank"),
+         "a process exited with code 1 or 2, without an error message", "read the log of its rank"),
         ("cuda_error", _A, _RESTART,
          "a CUDA kernel or library failed", "run once with CUDA_LAUNCH_BLOCKING=1; check indices and labels"),
         # a process died
         ("segfault", _A, _RESTART,
-         "segmentation fault or bus error", "run with python -X faulthandler; check native libraries"),
-        ("sigabrt", _A, _RESTART, "aborted (SIGABRT)", "read the C++ message before the abort"),
-        ("killed_sigkill", _A, _RESTART, "killed by SIGKILL", "dmesg shows whether memory was the cause"),
+         "a process had a segmentation fault or bus error", "run with python -X faulthandler; check native libraries"),
+        ("sigabrt", _A, _RESTART, "a process was aborted (SIGABRT)", "read the C++ error message before the abort"),
+        ("killed_sigkill", _A, _RESTART,
+         "a process was killed by SIGKILL", "dmesg shows whether a lack of memory was the cause"),
         ("dataloader_worker", _A, _RESTART, "a DataLoader worker died", "try num_workers=0 to see its error"),
-        ("ray_worker_died", _A, _RESTART, "a Ray worker or node died", "ray logs and ray status show more"),
+        ("ray_worker_died", _A, _RESTART, "a Ray worker or node died", "ray logs and ray status show details"),
         # ranks and links
         ("rendezvous_timeout", _T, _RESTART,
-         "the rendezvous of the ranks failed", "check that all nodes start and reach MASTER_ADDR"),
+         "the rendezvous of the ranks failed", "check that all nodes start and can reach MASTER_ADDR"),
         ("nccl_timeout", _T, _RESTART,
          "a collective timed out", "find the rank that did not take part: compare the stacks of all ranks", _OUTSIDE),
         ("nccl_network_error", _T, _RESTART,
-         "a connection between ranks failed", "find the rank that died first; check the links", _OUTSIDE),
-        ("straggler", _A, _MONITOR, "a rank is slow", "compare its GPU and node with the others"),
+         "a connection between ranks failed", "find the rank that died first; check the network links", _OUTSIDE),
+        ("straggler", _A, _MONITOR, "a rank is slow", "compare the rank's GPU and node with the others"),
         # nothing is named
-        ("unknown", _A, _RESTART, "failed for an unknown reason", "read the end of the log"),
-        ("none", _T, _IGNORE, "no sign of a failure", ""),
+        ("unknown", _A, _RESTART, "the job failed for an unknown reason", "read the end of the log"),
+        ("none", _T, _IGNORE, "there is no sign of a failure", ""),
     )
 }
 
-# What shells print of a signal, in their languages: alone, behind a bar, or before the command.
+# What shells print for a signal, in several languages: alone, after a bar, or before the command.
 _KILLED = (
     "killed|已杀死|已砍掉|已殺死|強制終了|죽었음|getötet|processus arrêté|tué|terminado \\(killed\\)|ucciso"
     "|morto|убито|unicestwiony|geëlimineerd|dödad|zabit|вбито|tapettu|kilőve|matado|asesinado"
@@ -450,10 +459,10 @@ SIGNATURES = tuple(
          r"|(?<!un)correctable *: *[1-9]|\bsxid .{0,60}non-?fatal|\bedac .{0,20}\b\d+ ce "),
     )
 )
-# Python exceptions that only report one in another process.
+# Python exceptions that only report an exception in another process.
 SECOND_HAND = frozenset("childfailederror enginedeaderror raytaskerror".split())
 
-# Exceptions by which a rank reports the fate of other ranks: not a fault of the code that raised them.
+# Exceptions by which a rank reports a failure of other ranks: not a fault of the code that raised them.
 OF_OTHER_RANKS = (
     r"distbackenderror|distnetworkerror|nccl (?:error|communicator|watchdog)|unhandled (?:system|cuda) error"
 )
@@ -483,7 +492,7 @@ EXCEPTIONS = {
 
 # fmt: on
 
-# Advice: an error message followed by it is evidence, a line that begins with it is not.
+# Advice: an error message followed by advice is evidence, a line that begins with advice is not.
 ADVICE = (
     r"cuda_launch_blocking|torch_use_cuda_dsa|for debugging consider|compile with `"
     r"|kernel errors might be asynchronously|might be (?:caused|incorrect|due)|some (?:common |possible )?causes"
@@ -496,7 +505,7 @@ ADVICE = (
     r"|detect_anomaly|oom_?score"
 )
 
-# Lines that are never evidence: ongoing retries, counts of zero, warnings, chatter, echoed settings.
+# Lines that are never evidence: ongoing retries, counts of zero, warnings, noise, printed settings.
 NEVER = (
     r"will (?:be )?retr|retrying|\bretry \d|\[retry|attempt \d+ ?(?:/|of) ?\d+|retry loop|resume download"
     r"|reconnecting|, trying \d|recovered (?:from|after)|successfully (?:re)?connected|not a failure"

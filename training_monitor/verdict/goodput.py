@@ -41,8 +41,8 @@ def goodput(events: Iterable[RunEvent]) -> Goodput:
     Args:
         events: the run's phases in time order. Each phase lasts from its `timestamp` to the `timestamp` of the next
             event. The last event ends the run. `phase` is one of startup, training, checkpoint, evaluation, waiting,
-            hang, end. `step` is the optimizer step reached at that time, None if unknown. If a training phase begins at
-            a lower step than was reached before, the steps in between count as lost.
+            hang, end. `step` is the optimizer step reached at that time; None if unknown. If a training phase begins at
+            a step below the highest step reached before, the steps in between count as lost.
 
     Returns:
         `goodput` is 0..1, or None if no step was observed. `seconds` is the time by cause: productive, startup,

@@ -60,13 +60,13 @@ class StallPolicy(PublicValue):
 
     Each `*_pause` is the shortest pause that counts as a hang in one situation. `idle_pause` applies if the GPUs are
     idle and the processes are invisible, `spinning_pause` if the GPUs are busy-waiting, and `quiet_pause` if the
-    visible processes neither compute nor write. `log_pause` applies if the log still grows. `unknown_pause` applies
-    if the only evidence is a silent log, or `first_pause` if in addition the run has not paused before. `early_pause`
-    applies while the usual time between steps is unknown, `busy_pause` if a process is working, and `startup_pause`
-    before the first step. A hang must also last longer than `pause_factor` times the run's own longest pause of that
-    kind, and `cadence_factor` times its usual time between steps. A run is slow below `speed_drop_threshold` times its
-    past speed. The ETA of a run converges if, over `eta_seconds` or more, it shrinks by at least
-    `eta_convergence_threshold` times the elapsed time.
+    visible processes neither compute nor write. `log_pause` applies if the log is still growing. `unknown_pause`
+    applies if the only evidence is a silent log, or `first_pause` if the run has also never paused before.
+    `early_pause` applies while the usual time between steps is unknown, `busy_pause` if a process is working, and
+    `startup_pause` before the first step. A hang must also last longer than `pause_factor` times the run's own longest
+    pause of that kind, and `cadence_factor` times its usual time between steps. A run is slow below
+    `speed_drop_threshold` times its past speed. The ETA of a run converges if, over `eta_seconds` or more, it shrinks
+    by at least `eta_convergence_threshold` times the elapsed time.
     """
 
     min_samples: Samples = 4
@@ -127,26 +127,29 @@ _known_policy = lru_cache(maxsize=16)(stall_policy)  # each judgement asks for o
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WatchConfig(PublicValue):
-    """How a run is watched; times in seconds, costs in any one currency.
+    """How a run is watched. Times are in seconds, and costs in any one currency.
 
     Attributes:
-        poll_interval: between two looks.
-        grace_period: a stalled run causes a notice, and is ended if it does not continue for this long.
-        stall_detection: whether stalls are looked for.
-        min_samples: looks that are needed to call a run stalled or slow.
-        eta_convergence_threshold: share of the elapsed time by which the ETA should have shrunk, or the run is slow.
-        speed_drop_threshold: share of its past speed below which a run is slow.
-        stop_grace: between TERM and KILL.
-        stall_after: the shortest time without a step that counts as a stall, four times as long while GPUs or log show
-            work, or before the first step; None: by what is seen of it, see `StallPolicy`.
+        poll_interval: time between two looks.
+        grace_period: a notice is sent when a run stalls. If stalls are terminated and the run has not recovered after
+            this time, it is terminated.
+        stall_detection: whether to detect stalls.
+        min_samples: number of looks that are needed before a run can count as stalled or slow.
+        eta_convergence_threshold: a run is slow if its ETA shrinks by less than this share of the elapsed time.
+        speed_drop_threshold: a run is slow below this share of its past speed.
+        stop_grace: time between SIGTERM and SIGKILL.
+        stall_after: the shortest time without a step that counts as a stall, or four times as long while the GPUs or
+            the log show activity, or before the first step; None: derived from the evidence (see `StallPolicy`).
         soft_limit: a notice is sent after this run time; None: no limit.
-        hard_limit: the run is ended after this run time; None: no limit.
-        cost_per_hour: of the machine; None: unknown.
-        budget: a notice is sent when it is spent; None: no limit.
-        milestones: a notice is sent when so many per cent of the steps are done.
-        outage_after: a notice is sent when the target or the local state folder is unavailable for this long.
-        terminate_busy: where stalls are ended, also end a hang with signs of work, such as computing GPUs.
-        terminate_on_eta: where stalls are ended, also end a run whose ETA does not converge, whatever its speed.
+        hard_limit: the run is terminated after this run time; None: no limit.
+        cost_per_hour: cost of the machine per hour; None: unknown.
+        budget: a notice is sent when this amount has been spent; None: no limit.
+        milestones: a notice is sent at each of these percentages of the steps.
+        outage_after: a notice is sent when the target or the local state folder has been unavailable for this long.
+        terminate_busy: if stalls are terminated, also terminate a run that hangs but shows signs of work, such as busy
+            GPUs.
+        terminate_on_eta: if stalls are terminated, also terminate a run whose ETA does not converge, whatever its
+            speed.
     """
 
     poll_interval: AboveZero = 60.0

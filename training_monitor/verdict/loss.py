@@ -29,8 +29,9 @@ LEAST_FOR_PLATEAU = 100
 def analyze_loss(samples: Sequence[Observation]) -> LossAnalysis:
     """Analyze the losses of a run's samples, oldest first, for NaN, spikes, divergence and plateaus.
 
-    Each step contributes one loss. Returns kind nan | spike | divergence | plateau, or None if the losses are normal or
-    too few. The result also has the most recent loss, and the lowest median loss of any block of steps.
+    Each step contributes one loss. The `kind` of the result is nan | spike | divergence | plateau, or None if the
+    losses are normal or too few. The result also has the most recent loss, and the lowest median loss of any block of
+    steps.
     """
     losses = _by_step(samples)
     if not losses:

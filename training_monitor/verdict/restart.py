@@ -51,13 +51,13 @@ class RestartPolicy(PublicValue):
     Attributes:
         max_retries: maximum number of consecutive restarts without progress; see `decide_restart`.
         retry_delay: seconds before a restart. The delay doubles while there is no progress, up to `max_delay` seconds.
-        jitter: maximum share of the delay, 0 to 1, that is added to the delay at random.
+        jitter: maximum share of the delay (0 to 1) that is added to the delay at random.
         stagnation_threshold: seconds without progress after which a running job counts as stalled.
         check_interval: seconds between looks. The exit of a process job is detected at once.
-        fresh_start: allow a start from step 0 even if checkpoints were written but none is usable.
+        fresh_start: allow restarting from step 0 even if checkpoints were written but none is usable.
         keep_attempts: number of earlier attempts whose run directories (logs) are kept on the target; at least 1.
         roll_call_timeout: maximum seconds for inspecting the ranks of a hung job (see `explain_training`) before the
-            job is ended; at least 5, or 0 for no inspection.
+            job is ended; at least 5, or 0 to skip the inspection.
     """
 
     max_retries: int = 10
@@ -97,12 +97,12 @@ def restart_delay(policy: RestartPolicy, retry: int) -> float:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LedgerEntry(PublicValue):
-    """An attempt that has ended. None means unknown.
+    """A record of an attempt that has ended. None means unknown.
 
-    `progress` is true if the attempt reached a higher step than all earlier attempts; `stepped` is true if it made at
-    least one step. `checkpoint` identifies the content of the checkpoint that the attempt started from, and `node` is
-    the node that it ran on. `suspect_nodes` are the nodes of the ranks that other ranks waited for; `faulty_nodes` had
-    a hardware fault.
+    `progress` is true if the attempt reached a higher step than all earlier attempts; `stepped` is true if it completed
+    at least one step. `checkpoint` identifies the content of the checkpoint that the attempt started from, and `node`
+    is the node that it ran on. `suspect_nodes` are the nodes of the ranks that other ranks waited for; `faulty_nodes`
+    had a hardware fault.
     """
 
     failure: Failure
@@ -123,8 +123,8 @@ class RestartDecision(PublicValue):
     """The decision whether to restart, and its reason. `delay` is in seconds, without jitter.
 
     The next attempt should avoid `bad_checkpoints` and `excluded_nodes`. `suspect_checkpoints` contains a checkpoint
-    once for every three attempts that started from it and died before their first step. The checkpoints that it
-    contains least often are tried first. `refusal` is the outcome of the run if it is not restarted.
+    once for every three attempts that started from it and died before their first step. The checkpoints that appear
+    least often in `suspect_checkpoints` are tried first. `refusal` is the outcome of the run if it is not restarted.
     """
 
     restart: bool
@@ -160,10 +160,10 @@ def decide_restart(
         The decision. At most `max_retries` consecutive restarts without progress are allowed. After a user error, the
         run is restarted once if it made progress before, otherwise not at all. After a NaN loss, or if a person stopped
         the run, it is never restarted. A node is avoided after a hardware fault, or if other ranks twice waited for a
-        rank on this node. If an attempt started from a checkpoint and made a step, this checkpoint is never blamed. A
-        checkpoint is bad after two failed attempts to load it. A checkpoint becomes suspect when three attempts that
-        started from it died before their first step. Three identical failures without progress end the run, unless a
-        checkpoint has just become suspect.
+        rank on this node. If an attempt started from a checkpoint and completed a step, that checkpoint is never
+        blamed. A checkpoint is bad after two failed attempts to load it. A checkpoint becomes suspect when three
+        attempts that started from it died before their first step. Three identical failures without progress end the
+        run, unless a checkpoint has just become suspect.
     """
     attempts = (*ledger, LedgerEntry(failure, progress, checkpoint, node, suspect_nodes, faulty_nodes, stepped))
     bad, suspect = _blamed_checkpoints(attempts)

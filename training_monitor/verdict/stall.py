@@ -71,8 +71,8 @@ def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPo
     Returns:
         An analysis with is_stalling, kind hang_idle | hang_spinning | slow | not_started | suspended (None without a
         stall), confidence none | low | medium | high, and recommendation continue | alert | terminate. The
-        recommendation is alert at first, and terminate after `grace_period`, unless the run is suspended, or slow with
-        an ETA that converges. `signals` has the numbers that led to the result (see `_signals`).
+        recommendation is alert at first, and terminate after `grace_period`, unless the run is suspended, or is slow
+        but has an ETA that converges. `signals` has the numbers that led to the result (see `_signals`).
     """
     seen = thin_looks([each for each in samples if each.timestamp <= now], MOST_SAMPLES)
     if not seen:
@@ -444,8 +444,8 @@ def _stalling(
 class StallDetector:
     """Run `analyze_stall` on samples that arrive one by one, and record whether a notice of the stall was sent.
 
-    When the run recovers, this record is cleared. For a training on a target, use `check_training`, which takes and
-    stores the samples itself.
+    The record of a sent notice is cleared when the run recovers. For a training on a target, use `check_training`,
+    which takes and stores the samples itself.
     """
 
     def __init__(self, policy: StallPolicy = DEFAULT_POLICY) -> None:

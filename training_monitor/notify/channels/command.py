@@ -26,10 +26,10 @@ _ARGV = Kind("a program and its arguments", _read_argv)
 
 @dataclass(frozen=True, repr=False)
 class CommandChannel(Channel):
-    """A program of the user's own.
+    """A program of your own.
 
     Attributes:
-        argv: its words; the notice arrives as JSON on its stdin.
+        argv: the program and its arguments. The program receives the notice as JSON on its standard input.
     """
 
     name = "command"

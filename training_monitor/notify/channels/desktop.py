@@ -16,7 +16,7 @@ _URGENCY = {"low": "low", "normal": "normal", "high": "critical", "urgent": "cri
 
 @dataclass(frozen=True, repr=False)
 class Desktop(Channel):
-    """`notify-send` on this machine."""
+    """A desktop notification on this machine, by `notify-send`."""
 
     name = "desktop"
     markup = Markup(1000, escape_html)

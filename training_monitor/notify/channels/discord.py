@@ -39,7 +39,7 @@ class _Discord(Channel):
     advice = advice_of(
         (
             rf"{_CODE}220001\b|thread_name or thread_id",
-            "add ?thread_id=ID of a forum post to the webhook's URL, or create a webhook for a text channel",
+            "add ?thread_id=ID (of a forum post) to the webhook's URL, or create a webhook for a text channel",
         ),
         (rf"{_CODE}40067\b", "use a text channel, or stop requiring a tag for each post of the forum"),
         (rf"{_CODE}50083\b", "unarchive the thread, or choose another channel"),
@@ -49,11 +49,11 @@ class _Discord(Channel):
         (rf"{_CODE}(?:10013|50033)\b|Unknown User", "check the user id: no such user exists"),
         (
             rf"{_CODE}(?:50007|50278)\b|Cannot send messages to this user",
-            "join a server that the bot is in, and allow direct messages from its members",
+            "join a Discord server that has the bot as a member, and allow direct messages from that server's members",
         ),
         (
             rf"{_CODE}(?:50001|50013)\b|Missing Access|Missing Permissions",
-            "allow the bot to see the channel and post to it",
+            "allow the bot to see the channel and to post in it",
         ),
         (r"401: Unauthorized", "check the bot's token, or create the webhook again"),
     )
@@ -65,11 +65,11 @@ class _Discord(Channel):
 
 @dataclass(frozen=True, repr=False)
 class DiscordUser(_Discord):
-    """The direct messages of a bot of Discord.
+    """Direct messages from a Discord bot.
 
     Attributes:
-        token: of the bot.
-        user_id: the recipient of notices without a named user.
+        token: the token of the bot.
+        user_id: the recipient of notices that are for no particular user.
         api_url: the address of Discord's API.
     """
 
@@ -91,7 +91,7 @@ class DiscordWebhook(_Discord):
     """A channel of a Discord server.
 
     Attributes:
-        url: the webhook of the channel, which needs no bot.
+        url: the webhook of the channel. No bot is needed.
     """
 
     url: Annotated[

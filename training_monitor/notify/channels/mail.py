@@ -53,13 +53,13 @@ _PASSWORD = text("a text", is_secret=True)
 
 @dataclass(frozen=True, repr=False)
 class Email(Channel):
-    """Mail to the user's address.
+    """Email to the user's address.
 
     Attributes:
         server: the mail server.
-        sender: the address that it comes from.
-        recipients: of notices without a named user.
-        password: of the user at the server.
+        sender: the address in the From header.
+        recipients: the recipients of notices that are for no particular user.
+        password: the password for the user name in the server's URL.
     """
 
     name, own, default = "email", "email", "recipients"
@@ -67,27 +67,26 @@ class Email(Channel):
         (r"^421\b", "try again later: the server is busy or limits connections"),
         (
             r"Application-specific password required",
-            "create an app password in the account's settings and use it",
+            "create an app password in the account's settings, and use this password",
         ),
         (r"Must issue a STARTTLS command", "use TLS: begin the server's URL with smtp:// or smtps://"),
         (
             r"^535\b.{0,200}\bdisabled\b",
-            "ask the administrator of this mail service to allow logins with a password, which are disabled",
+            "ask the administrator of this mail service to enable logins with a password",
         ),
-        (r"^53[45]\b", "check the user and the password"),
-        (r"^530\b", "set the user and the password that the server requires"),
+        (r"^53[45]\b", "check the user name and the password"),
+        (r"^530\b", "set the user name and the password that the server requires"),
         (
             r"sending (?:limit|quota) exceeded|^550\W{1,2}5\.4\.5",
             "wait until tomorrow: this account has reached its daily sending limit",
         ),
         (
             r"^550\W{1,2}5\.7\.2[6-9]|\b(?:SPF|DKIM|DMARC)\b",
-            "send from an address whose domain permits this server (SPF, DKIM)",
+            "send from an address whose domain authorizes this mail server (SPF, DKIM)",
         ),
         (
             r"relay(?:ing)? (?:access )?denied|unable to relay|relaying not (?:allowed|permitted)",
-            "set a user and a password, or use the server of the sender's own domain: this server does not relay "
-            "messages",
+            "set a user name and a password, or use the server of the sender's domain: this one does not relay mail",
         ),
         (
             r"^(?:552|452)\b|mailbox (?:is )?full",
@@ -121,7 +120,7 @@ class Email(Channel):
 
     @classmethod
     def complete(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the values with the server's user as the sender, where that is an address and none is given."""
+        """Return the values. If no sender is given and the server's user name is an address, it is the sender."""
         if "server" not in values:
             return values
         server = Place().read(_SERVER, values["server"])

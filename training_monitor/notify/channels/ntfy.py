@@ -18,11 +18,11 @@ _CODE = r"\"code\":\s*"
 
 @dataclass(frozen=True, repr=False)
 class Ntfy(Channel):
-    """A topic of an ntfy server.
+    """A topic on an ntfy server.
 
     Attributes:
-        url: of the topic.
-        token: where the server wants one.
+        url: the URL of the topic.
+        token: the access token, if the server requires one.
     """
 
     name = "ntfy"

@@ -30,19 +30,19 @@ class SlackWebhook(Channel):
             r"\"error\":\s*\"(?:invalid_auth|account_inactive|token_revoked|token_expired|not_authed)\"",
             "replace the token of the app: it is no longer valid",
         ),
-        (r"missing_scope", "give the app the scope chat:write, and install it in the workspace again"),
+        (r"missing_scope", "give the app the scope chat:write, and install the app in the workspace again"),
         (
             r"\"error\":\s*\"channel_not_found\"",
-            "check the id of the channel, and invite the app to it if it is private",
+            "check the channel id, and invite the app if the channel is private",
         ),
         (r"channel_not_found", f"{_WEBHOOK}: its channel was deleted or is private"),
         (r"not_in_channel", "invite the app to the channel"),
         (r"invalid_token", f"{_WEBHOOK}: its secret is no longer valid"),
         (r"no_service|no_active_hooks", f"{_WEBHOOK}: it was disabled or removed"),
-        (r"no_team|team_disabled", "check the workspace: it was deleted or disabled"),
+        (r"no_team|team_disabled", "check the workspace, which was deleted or disabled"),
         (
             r"action_prohibited|posting_to_general",
-            "a workspace administrator forbids posts there: choose another channel",
+            "choose another channel: a workspace administrator does not allow posts in this one",
         ),
         (r"user_not_found", f"{_WEBHOOK}: its recipient no longer exists"),
     )

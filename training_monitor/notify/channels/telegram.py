@@ -21,11 +21,11 @@ _BOT_TOKEN = text("a bot token such as 123456:ABC-DEF", r"(?a:\d+:[\w-]+)", is_s
 
 @dataclass(frozen=True, repr=False)
 class Telegram(Channel):
-    """A bot of Telegram.
+    """Messages from a Telegram bot.
 
     Attributes:
-        token: of the bot, from @BotFather.
-        chat_id: the recipient of notices without a named user.
+        token: the token of the bot, from @BotFather.
+        chat_id: the recipient of notices that are for no particular user.
         api_url: the address of the Bot API.
     """
 
@@ -38,12 +38,15 @@ class Telegram(Channel):
         (r"not enough rights|have no rights to send|CHAT_WRITE_FORBIDDEN", "allow the bot to post in this chat"),
         (r"bot was blocked by the user", "unblock the bot, and press Start"),
         (r"can't initiate conversation", "open a chat with the bot and press Start"),
-        (r"bots? can't send messages to bots", "use the id of a person or group, not of a bot"),
-        (r"user is deactivated", "use another id: this account was deleted"),
-        (r"group chat was deactivated|chat was deleted", "use another id: this group was closed"),
+        (r"bots? can't send messages to bots", "use the id of a person or group, not the id of a bot"),
+        (r"user is deactivated", "use the id of another person: this account was deleted"),
+        (
+            r"group chat was deactivated|chat was deleted",
+            "use the id of another chat: this group was deleted or deactivated",
+        ),
         (r"not a member of the (?:channel|supergroup|group)", "add the bot to the channel or group"),
         (r"chat_id is empty", "set chat_id in the settings to the id of a chat"),
-        (r"chat not found|PEER_ID_INVALID", "check the chat id; open a chat with the bot and press Start"),
+        (r"chat not found|PEER_ID_INVALID", "check the chat id, or open a chat with the bot and press Start"),
         (r"TOPIC_CLOSED|TOPIC_DELETED|message thread not found", "reopen the topic, or use another chat id"),
         (r"\"description\":\s*\"(?:Unauthorized|Not Found)\"", "check the token: @BotFather shows it"),
     )

@@ -11,7 +11,7 @@ from training_monitor.notify.channel import Channel, Doors
 
 @dataclass(frozen=True, repr=False)
 class WebList(Channel):
-    """The list on the web page. The notifier keeps every notice in the store, so this never fails if there is one."""
+    """The list on the web page. It never fails if there is a store, because the notifier stores every notice."""
 
     name = "web"
     needs_store = True

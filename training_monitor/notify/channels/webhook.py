@@ -12,10 +12,10 @@ from training_monitor.notify.channel import URL, Channel, Doors, as_json, post
 
 @dataclass(frozen=True, repr=False)
 class Webhook(Channel):
-    """Any server that accepts the notice as JSON.
+    """Any server that accepts a notice as JSON.
 
     Attributes:
-        url: gets the notice by POST.
+        url: the URL to which each notice is sent by POST.
     """
 
     name = "webhook"
