@@ -294,7 +294,7 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         lambda s: None if s.error is None and s.listed_at is None else float(s.error is None),
     ),
     "fleet_dollars_per_hour": (
-        "Sum of the known prices, of all instances if an account is watched.",
+        "Sum of the known prices. If an account is watched, this covers all its instances.",
         lambda s: _least(s.summary.dollars_per_hour, s.summary.unpriced),
     ),
     "machines_without_price": ("Number of rented machines whose price is unknown.", lambda s: s.summary.unpriced),
