@@ -120,7 +120,7 @@ WAIT = {
             {**WAIT, "outcome": "missed", "reason": "no step for 5m"},
             "train is stalled at step 5 of 9; it ended or stalled before step=7 or finished: no step for 5m",
         ),
-        ({"jobs": [], "exit_status": 3, "said": "not listed: Ray"}, "UNKNOWN: not listed: Ray"),
+        ({"jobs": [], "exit_status": 3, "stderr": "not listed: Ray"}, "UNKNOWN: not listed: Ray"),
         ({"done": False, "would": "stop a"}, "NOTHING WAS DONE: stop a"),
         ({"caution": "x", "jobs": [1], "step": None, "name": "a"}, "jobs: 1 entry, step: null, name: a"),
         ({}, "nothing"),
