@@ -71,8 +71,7 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--since",
         "WHEN",
-        "start of the period: an age (90m, 1h30m, 7d) or time (2030-01-31T12:00) (default: 24h; with --cost "
-        "everything)",
+        "start of the period: an age (90m, 1h30m, 7d) or time (2030-01-31T12:00) (default: 24h; --cost: no limit)",
         type=_moment,
     )
     command.value("--until", "WHEN", "end of the period (default: now)", type=_moment)

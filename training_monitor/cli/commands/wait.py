@@ -24,8 +24,8 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--for",
         "CONDITION",
-        "finished (default), failed, stalled, step=N, epoch=N, gpu-idle[=DURATION] (default: 5m), checkpoint (new and complete) "
-        "or log=REGEX (new line); if repeated, waits for any",
+        "finished (default), failed, stalled, step=N, epoch=N, gpu-idle[=DURATION] (default: 5m), "
+        "checkpoint (new and complete) or log=REGEX (new line); if repeated, waits for any",
         action="append",
         dest="conditions",
     )
