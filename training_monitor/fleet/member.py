@@ -31,7 +31,7 @@ from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Answer, JobStatus, NewLog, Question
 from training_monitor.core.read_fence import keep_configured
 from training_monitor.core.store import MOST_LOOKS, Store
-from training_monitor.core.values import KeptRollCall, Observation, TrainingStatus, WatchedJob
+from training_monitor.core.values import KeptRollCall, WatchedJob
 from training_monitor.fleet.alerts import ToldMember
 from training_monitor.fleet.buffers import LINE_LENGTH, LastLines, LastSamples, last_drawing
 from training_monitor.fleet.config import DEFAULT_LOG_PATHS, FleetConfig
@@ -121,7 +121,6 @@ class FleetMember:
         self._row: tuple[Seen, Listed, float, TrainingMetrics] | None = None
         self._past = LastSamples(KEPT_SAMPLES, KEPT_SECONDS)
         self._sampled_at: float | None = None
-        self._speed: tuple[Observation | None, float | None] = None, None  # by the observations up to this one
         self._is_over = False
         self._reached_at: float | None = None  # when its container was last chosen
         self._address: tuple[Listed, list[tuple[object, object]], Target] | None = None  # as listed, and read
@@ -417,7 +416,7 @@ class FleetMember:
         status = self._state.take_look(look, now, WATCH, judge_every=JUDGE_SECONDS, renew_for=RENEW_SECONDS)
         return TargetReading(
             timestamp=now,
-            status=self._complete(status, absent),
+            status=status if absent is None else replace(status, message=absent),
             **shared_fields(TargetReading, look, host),
             log_lines=self._lines.shown(),
             extra=dict(self._extra),
@@ -441,17 +440,6 @@ class FleetMember:
             if look.is_running is False
             else "its log no longer exists"
         )
-
-    def _complete(self, status: TrainingStatus, absent: str | None) -> TrainingStatus:
-        """Return the status with the speed, if the log does not tell it, and why the training is absent."""
-        progress = status.progress
-        if progress.steps_per_second is None:
-            if self._speed[0] is not self._state.looks.last:
-                self._speed = self._state.looks.last, self._state.looks.speed()
-            progress = replace(progress, steps_per_second=self._speed[1])
-        message = status.message if absent is None else absent
-        is_same = progress is status.progress and message is status.message
-        return status if is_same else replace(status, progress=progress, message=message)
 
     def _run_number(self, look: Look) -> int:
         """Return a number for the process or job, the same in every monitor; 0: unknown."""

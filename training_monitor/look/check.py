@@ -31,7 +31,7 @@ from training_monitor.targets.asking import Site, ask_many, side_by_side
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 from training_monitor.verdict.gpu_load import gpu_load, gpu_mode, power_fraction
-from training_monitor.verdict.judge import VERDICTS, judge, not_seen
+from training_monitor.verdict.judge import VERDICTS, judge, not_seen, with_speed
 from training_monitor.verdict.stall import stall_policy
 
 if TYPE_CHECKING:
@@ -170,7 +170,11 @@ def judge_jobs(
     ]
     seen |= {each.meant.name: each for each in looked_at if each.look}
     judged = {job_id: _judge(site, each, kept, None) for job_id, each in seen.items()}
-    return [(views[job_id], verdict) for job_id, verdict in judged.items()], listing
+    return [(_with_speed(views[job_id], verdict), verdict) for job_id, verdict in judged.items()], listing
+
+
+def _with_speed(view: JobView, verdict: Verdict) -> JobView:
+    return replace(view, progress=with_speed(view.progress, verdict))
 
 
 def _with_ended(
@@ -383,14 +387,15 @@ def _report(site: Site, seen: _Seen, verdict: Verdict, explained: KeptRollCall |
     from training_monitor.checkpoints.checkpoints import newest_complete
 
     look, meant = seen.look or Look(), seen.meant
-    done, newest = job_progress(seen.progress), newest_complete(look.checkpoints or ())
+    progress = with_speed(seen.progress, verdict)
+    done, newest = job_progress(progress), newest_complete(look.checkpoints or ())
     identity = look.process.identity if look.process else None
     return report_of(
         JobCheckReport,
         meant.job,
         meant,
         look.evidence,
-        seen.progress,
+        progress,
         done,
         verdict,
         target=str(site),

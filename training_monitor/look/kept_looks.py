@@ -23,7 +23,7 @@ from training_monitor.core.values import KeptRollCall, Observation, Verdict, Wat
 from training_monitor.jobs.attempts import training_name
 from training_monitor.jobs.jobs import read_last_words
 from training_monitor.logs.job_progress import EpochCount
-from training_monitor.look.looks import Look, observation_of, read_watch, speed_by, watch_questions
+from training_monitor.look.looks import Look, observation_of, read_watch, watch_questions
 from training_monitor.targets.asking import Site
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.target import Target
@@ -136,10 +136,6 @@ class Looks:
         for name, column in zip(_NAMES, self._seen.all()):  # one field of all of them at a time is quickest
             deque(map(getattr(Observation, name).__set__, found, column), maxlen=0)
         return found
-
-    def speed(self) -> float | None:
-        """Return the steps per second by the newest observations, like `speed_of` for all of them."""
-        return speed_by(self._seen.column("timestamp"), self._seen.column("step"))
 
     def newest_step(self) -> int | None:
         """Return the newest step that was seen."""

@@ -54,7 +54,6 @@ from training_monitor.targets.scripts import format_call
 from training_monitor.verdict.gpu_load import gpu_load
 
 FRESH_SECONDS = 60.0  # a log of unknown writer that is older than this is searched for how the training ended
-SPEED_SECONDS = 600.0  # the window for measuring the speed of a training whose log does not tell it
 
 
 def failure_of(view: JobView) -> Failure:
@@ -70,25 +69,6 @@ def _classify(text: str, exit_code: int | None = None, pod: PodState | None = No
     from training_monitor.verdict.failure import classify_failure  # most trainings run
 
     return classify_failure(text, exit_code=exit_code, pod=pod)
-
-
-def speed_of(samples: Sequence[Observation]) -> float | None:
-    """Return steps per second over the last ten minutes, by the watcher's clock; None if unknown."""
-    return speed_by([each.timestamp for each in samples], [each.step for each in samples])
-
-
-def speed_by(times: Sequence[float], steps: Sequence[int | None]) -> float | None:
-    """Return the same from the times of the samples and their steps."""
-    last = steps[-1] if steps else None
-    if last is None:
-        return None
-    begun, step = times[-1], last
-    for at, each in zip(reversed(times), reversed(steps)):
-        if each is None or each > step or times[-1] - at > SPEED_SECONDS:
-            break
-        begun, step = at, each
-    seconds, made = times[-1] - begun, last - step
-    return made / seconds if made > 0 and seconds > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

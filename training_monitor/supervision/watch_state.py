@@ -32,7 +32,7 @@ from training_monitor.notify import templates
 from training_monitor.notify.templates import About
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.target import Target
-from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED, judge, renew
+from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED, judge, renew, with_speed
 from training_monitor.verdict.limits import WatchConfig
 from training_monitor.verdict.loss import analyze_loss
 
@@ -358,7 +358,7 @@ class WatchState:
         """Return the status after a look."""
         return TrainingStatus(
             **shared_fields(TrainingStatus, look),
-            progress=progress,
+            progress=with_speed(progress, self.verdict),
             stall=self.verdict.stall or NOT_STALLING,
             recent_output="",
             timestamp=now,

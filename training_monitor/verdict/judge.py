@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from training_monitor.core.models import Failure, JobStatus
+from training_monitor.core.models import Failure, JobStatus, Progress
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import LossAnalysis, Observation, StallAnalysis, Verdict
 from training_monitor.verdict.loss import analyze_loss, needs_analysis
@@ -232,7 +232,7 @@ def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy
     if all_steps_done(last):
         return _judge_last_step(stall, shown, policy)
     if signals["proof"] in ("step", "age"):
-        speed = _speed(signals["step_time"] or (1.0 / last.steps_per_second if last.steps_per_second else None))
+        speed = _speed(1.0 / last.steps_per_second if last.steps_per_second else signals["step_time"])
         silent = f", {format_silence(waited, limit)}"
         note = silent if waited >= max(QUIET_SECONDS, limit / 4.0) else speed
         sure = "high" if waited <= max(QUIET_SECONDS, signals["usual_pause"]) else "medium"
@@ -331,6 +331,14 @@ def _worse(found: Verdict, verdict: str, reason: str) -> Verdict:
 
 
 # ---------------------------------------------------------------- words
+
+
+def with_speed(progress: Progress, verdict: Verdict) -> Progress:
+    """Return the progress of a training that makes steps, with the observed speed if its log shows none."""
+    pace = verdict.stall.signals.get("step_time") if verdict.stall else None
+    if progress.steps_per_second or not pace or verdict.state not in ("running", "slow"):
+        return progress
+    return replace(progress, steps_per_second=1.0 / pace)
 
 
 def reason_beside_silence(verdict: Verdict) -> str:

@@ -11,7 +11,6 @@ from training_monitor.core.models import Failure, JobStatus
 from training_monitor.core.store import ALL_LOOKS, MOST_LOOKS, Store
 from training_monitor.core.values import Observation, WatchedJob
 from training_monitor.look.kept_looks import KEEP_SECONDS, Looks, look_key
-from training_monitor.look.looks import speed_of
 from training_monitor.targets.target import parse_target
 from training_monitor.verdict.judge import judge
 
@@ -168,19 +167,3 @@ def test_a_store_that_cannot_be_written_ends_no_watch(store: Store) -> None:
     seen.add(Observation(5.0, 1))
     seen.add(Observation(65.0, 2))
     assert [each.step for each in seen.all()] == [1, 2] and "cannot be opened" in (seen.problem or "")
-
-
-@pytest.mark.parametrize(
-    ("steps", "speed"),
-    [
-        ([7, 8, 10], 0.05),
-        ([7, 7, 7], None),  # a step takes longer than was looked: its speed is unknown, and not 0
-        ([900, 3, 6], 0.1),  # it began again
-        ([None, 3, 6], 0.1),
-        ([7, 8, None], None),
-        ([7], None),
-        ([], None),
-    ],
-)
-def test_the_speed_is_known_where_steps_were_seen(steps: list[int | None], speed: float | None) -> None:
-    assert speed_of([Observation(30.0 * at, step) for at, step in enumerate(steps)]) == speed

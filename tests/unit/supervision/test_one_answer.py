@@ -188,6 +188,21 @@ def test_what_was_killed_for_memory_says_where_and_why(tmp_path: Path) -> None:
     assert watched and (watched.state, watched.reason) == ("failed", told)
 
 
+def test_documents_have_the_observed_speed_if_the_log_shows_none(tmp_path: Path) -> None:
+    world, store = World(), Store(str(tmp_path / "state"))
+    machine = world.machine("local")
+    given: dict[str, Any] = {"transport": world, "clock": world.clock, "store": store}
+    for last in (10, 40, 70):
+        machine.log = "".join(f"step {step}/200 loss 0.5\n" for step in range(1, last + 1))
+        [job] = check_training("local", machine.path, **given)["jobs"]
+        world.clock.sleep(60)
+    assert "2 s/step" in job["reason"], job
+    assert (job["steps_per_second"], job["eta_seconds"]) == (pytest.approx(0.5), pytest.approx(260))
+    status = TrainingWatcher("local", {"log_file": machine.path}, **given).poll()
+    assert status.verdict and status.verdict.state == "running"
+    assert status.progress.steps_per_second == pytest.approx(0.5, rel=0.5)
+
+
 @pytest.mark.parametrize(
     ("words", "state", "told"),
     [

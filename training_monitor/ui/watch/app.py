@@ -15,7 +15,7 @@ from training_monitor.core.units import known_number
 from training_monitor.core.values import LogUpdate, TrainingStatus
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.look.evidence import Evidence
-from training_monitor.look.looks import Look, speed_of
+from training_monitor.look.looks import Look
 from training_monitor.supervision.terminate import termination_phase
 from training_monitor.supervision.watch_state import KEPT_OUTPUT, may_end
 from training_monitor.supervision.watcher import TrainingWatcher
@@ -149,7 +149,7 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
             self._note_step(status.progress, status.timestamp)
             self._change(
                 status=status,
-                progress=self._with_speed(status.progress, speed_of(observations)),
+                progress=self._with_speed(status.progress),
                 progress_at=status.timestamp,
                 gpus=look.gpus,
                 gpu_error=look.gpu_error,
@@ -165,7 +165,7 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
             is_step, written_at = self._note_step(update.progress, update.timestamp), self._watcher.state.written_at
             at = update.timestamp if written_at is None else min(update.timestamp, written_at)
             self._change(
-                progress=self._with_speed(update.progress, seen.progress.steps_per_second),
+                progress=self._with_speed(update.progress),
                 progress_at=update.timestamp,
                 step_at=at if is_step else seen.step_at,
                 missing_log=None,
@@ -219,10 +219,11 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
                 self._losses = self._losses[::2]
         return True
 
-    def _with_speed(self, progress: Progress, measured: float | None) -> Progress:
-        """Return the progress with a speed: that of its log, else of the newest steps, else one measured before."""
+    def _with_speed(self, progress: Progress) -> Progress:
+        """Return the progress with a speed: its own, else that of the newest steps, else one measured before."""
         if progress.steps_per_second:
             return progress
+        measured = self._seen.progress.steps_per_second
         (begun, first), (ended, last) = (self._steps[0], self._steps[-1]) if self._steps else ((0.0, 0), (0.0, 0))
         if ended - begun >= LEAST_SECONDS:
             measured = (last - first) / (ended - begun)
