@@ -291,6 +291,29 @@ def test_the_server_ends_when_stdin_does_and_finishes_what_is_quick() -> None:
     assert client.process.wait(SECONDS) == 0 and "Traceback" not in client.errors
 
 
+def test_a_call_of_some_seconds_is_answered_after_the_end_of_stdin() -> None:
+    slow = QUICK.replace('    return {"text"', '    import time; time.sleep(2)\n    return {"text"')
+    client = Client(version=OLD, code=slow)
+    assert client.process.stdin
+    running = client.request("tools/call", name="check", arguments={"what": "a"})
+    client.process.stdin.close()
+    assert client.answer_to(running)["result"]["structuredContent"]["text"] == "a"
+    assert client.process.wait(SECONDS) == 0
+
+
+def test_the_server_ends_its_calls_when_their_answers_cannot_be_read(tmp_path: Path) -> None:
+    words = {"name": "check", "arguments": {"what": str(tmp_path / "begun")}, "_meta": META}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": words}
+    process = subprocess.Popen([sys.executable, "-c", SLOW, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin and process.stdout
+    process.stdin.write(json.dumps(asked).encode() + b"\n")
+    process.stdin.flush()
+    wait_for(tmp_path / "begun")
+    process.stdout.close()
+    process.stdin.close()
+    assert process.wait(SECONDS) == 0
+
+
 def test_the_server_ends_with_sigterm_and_takes_its_commands_along(tmp_path: Path) -> None:
     client = Client(version=OLD, code=SLOW)
     client.request("tools/call", name="check", arguments={"what": str(tmp_path / "begun")})

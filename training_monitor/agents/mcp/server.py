@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import threading
 import time
 from collections import deque
@@ -27,7 +28,8 @@ MOST_AT_ONCE = 8  # calls
 MOST_WAITING = 10_000  # calls that wait for their turn
 MOST_BYTES = 4 * 1024 * 1024  # of a message
 MOST_IN_BATCH = 1000
-LEAVING_SECONDS = 0.8  # after the end of stdin, for calls in progress
+LEAVING_SECONDS = 30.0  # after the end of stdin, for calls in progress, if their answers are still read
+READER_SECONDS = 0.2
 PROGRESS_SECONDS = 5.0
 Reply = Callable[[Table | None], None]  # None: there is nothing to say
 
@@ -76,7 +78,7 @@ class Server:
         self._is_gone = self._tells_progress = False
 
     def serve(self, lines: IO[bytes]) -> None:
-        """Answer until the client closes its end; then give calls in progress a moment, and end them."""
+        """Answer until the client closes its end; then finish the calls in progress, and end those that take long."""
         try:
             while not self._is_gone and (line := lines.readline(MOST_BYTES + 1)):
                 if len(line) > MOST_BYTES and not line.endswith(b"\n"):
@@ -85,10 +87,17 @@ class Server:
                     self._send(protocol.format_error(None, ProtocolError(protocol.INVALID_REQUEST, what)))
                 elif line.strip():
                     self._receive(line)
-            with self._news:
-                self._news.wait_for(lambda: not self._calls, LEAVING_SECONDS)
+            self._finish()
         finally:
             self.close()
+
+    def _finish(self) -> None:
+        """Wait for the calls in progress, as long as their answers can be read."""
+        end, reader = time.monotonic() + LEAVING_SECONDS, select.poll()
+        reader.register(self._out, 0)  # what is reported is the closed end of a pipe
+        while self._calls and time.monotonic() < end and not reader.poll(0):
+            with self._news:
+                self._news.wait_for(lambda: not self._calls, READER_SECONDS)
 
     def close(self) -> None:
         """End all calls; what was started as a job goes on."""
