@@ -9,21 +9,26 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.hostile.tries import tried
+from tests.integration.commands import run_command
 from tests.integration.conftest import MARK, Place, Surroundings, wait_until
 from tests.mcp_client import Client
 from tests.requirements import miss, require
 from training_monitor.cli.commands.mcp import open_tools
 from training_monitor.core.command_arguments import NO_VALUE
 from training_monitor.core.errors import AccessDenied
+from training_monitor.core.models import Answer
 from training_monitor.core.read_fence import READ_UNDER, fence_reading, keep_found
 from training_monitor.jobs.jobs import check_job_status
 from training_monitor.jobs.process_jobs import start_process_job
 from training_monitor.logs.following import FileSource
+from training_monitor.look.find_trainings import FoundFile, FoundTrainings
+from training_monitor.look.meant import read_all
 from training_monitor.targets.asking import Site
 
 CANARY = "c4n4ry-0f-the-netrc"
@@ -148,6 +153,34 @@ def test_what_belongs_to_a_training_is_read_also_after_its_end(target: Place, sc
         answers += [client.call(tool, target=target.address, **words) for tool, words in calls]
     for (tool, words), answer in zip(calls * 2, answers):
         assert not answer["isError"] and OPTION not in said_of(answer), (tool, words, answer)
+
+
+def test_an_ended_training_that_check_lists_can_be_read(scene: Scene) -> None:
+    pid = str(scene.process.pid)
+    run_command("check", "local", pid)
+    scene.process.kill()
+    scene.process.wait()
+    with Client() as client:
+        [found] = client.call("check", what=pid)["structuredContent"]["jobs"]
+        assert (found["state"], found["log"]) == ("failed", str(scene.log)), found
+        for word in (pid, str(scene.log)):
+            assert "step " in said_of(client.call("logs", target="local", job=word))
+
+
+def test_a_log_without_a_training_is_listed_only_if_it_may_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = [FoundFile(str(tmp_path / folder / "x.log"), 1.0, 5) for folder in ("a", "b")]
+    asked = [FoundTrainings(()), (), False, (), tuple(logs)]
+    answers = [Answer(str(number), value) for number, value in enumerate(asked)]
+
+    def listed() -> list[str]:
+        return [each.name for each in read_all(Site.of("local"), answers).trainings]
+
+    assert listed() == [logs[0].path]
+    for folders, expected in (([], []), ([str(tmp_path / "b")], [logs[1].path])):
+        monkeypatch.setenv(READ_UNDER, json.dumps(folders))
+        assert listed() == expected
 
 
 def test_of_panes_and_units_only_those_of_a_training_that_was_found_are_read(

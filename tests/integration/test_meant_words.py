@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -100,6 +101,42 @@ def test_a_word_that_fits_several_is_an_error_that_names_them(
     finally:
         kill(second.pid)
         second.wait()
+
+
+def test_the_path_of_a_script_means_the_training_that_runs_it(
+    plain: subprocess.Popen[bytes], surroundings: Surroundings, tmp_path: Path
+) -> None:
+    path = str(surroundings.folder / NAME)
+    for words in (("check", path), ("check", "local", os.path.relpath(path)), ("logs", path), ("status", path)):
+        assert "step" in (done := run_command(*words, **ELSEWHERE)).stdout and "/1000" in done.stdout, done
+    (tmp_path / "other").mkdir()
+    for name, said in ((NAME, "another script of that name runs: pid "), ("no-such-7351.sh", "no training runs ")):
+        other = tmp_path / "other" / name
+        other.write_text(SCRIPT)
+        done = run_command("check", str(other), **ELSEWHERE)
+        assert done.returncode == 2 and not done.stdout and said in done.stderr, done
+
+
+def test_a_shell_script_means_the_training_that_it_starts(surroundings: Surroundings, tmp_path: Path) -> None:
+    script, log = surroundings.folder / f"run-{os.getpid()}.sh", surroundings.folder / "out"
+    (surroundings.folder / NAME).write_text(SCRIPT)
+    script.write_text(f"{sys.executable} {NAME} > out\nexit 0\n")
+    started = subprocess.Popen(["sh", str(script)], cwd=surroundings.folder, start_new_session=True)
+    try:
+        assert wait_until(lambda: log.exists() and log.stat().st_size > 50)
+        [job] = json.loads(run_command("check", "local", str(script), "--json").stdout)["jobs"]
+        assert (job["pid"], job["log"], job["state"]) == (started.pid, str(log), "running")
+    finally:
+        os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+
+
+def test_a_file_that_is_not_text_is_refused_as_a_log(tmp_path: Path) -> None:
+    weights = tmp_path / "model.pt"
+    weights.write_bytes(bytes(range(256)) * 100 + b"\nstep 5/10 loss 0.5\n")
+    for command in ("check", "logs", "wait", "status"):
+        done = run_command(command, "local", str(weights))
+        assert done.returncode in (2, 3) and not done.stdout and f"{weights} is not a text file" in done.stderr, done
 
 
 def test_a_training_in_tmux_is_read_from_its_pane(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,3 +116,34 @@ def test_the_log_of_a_killed_training_does_not_run_unless_another_process_writes
         started.append(subprocess.Popen([sys.executable, "-c", SCRIPT, "500"], stdout=out, cwd=here))
     assert wait_until(lambda: "step 500/" in log.read_text())
     assert check(here, str(log)) == ({str(log): "running"}, 0)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_ended_training_can_be_named_by_its_script_or_pid(
+    surroundings: Surroundings, started: Started, listed: bool
+) -> None:
+    here = surroundings.folder
+    one = start(started, here, "one")
+    check(here, *([] if listed else [str(one.pid)]))
+    kill(one.pid)
+    one.wait()
+    script = here / f"train_one_{os.getpid()}.py"
+    for word in (script.name, script.stem, str(script), str(one.pid)):
+        assert check(here, word) == ({name(one): "failed"}, 1)
+        assert "step 5/1000" in run_command("logs", "local", word).stdout
+        assert "FAILED" in run_command("status", "local", word).stdout
+        assert "FAILED" in run_command("wait", "local", word).stdout
+        assert "No process of the training was found" in run_command("why", "local", word).stdout
+    assert "no training" in run_command("stop", "local", script.stem).stderr
+
+
+def test_a_later_training_of_a_script_replaces_an_ended_one_when_it_is_named(
+    surroundings: Surroundings, started: Started
+) -> None:
+    here = surroundings.folder
+    for _ in range(2):
+        one = start(started, here, "one")
+        assert check(here, str(one.pid))[1] == 0
+        kill(one.pid)
+        one.wait()
+    assert check(here, f"train_one_{os.getpid()}")[0] == {name(one): "failed"}

@@ -188,10 +188,12 @@ def _read_alone(args: Namespace) -> None:
     """Interpret a PID, a path or `process:NAME` without a target as one on this machine."""
     if not hasattr(args, "what") and args.subcommand not in ("status", "logs", "stop"):
         return
-    from training_monitor.look.meant import is_path, is_pid
+    from training_monitor.look.meant import is_path, is_pid, is_script
 
     word, name = args.target, "what" if hasattr(args, "what") else "job"
-    if getattr(args, name) is None and (is_pid(word) or is_path(word) or word.startswith("process:")):
+    if getattr(args, name) is None and (
+        is_pid(word) or is_path(word) or is_script(word) or word.startswith("process:")
+    ):
         args.target = "local"
         setattr(args, name, word)
 
@@ -229,10 +231,11 @@ def _means_training_here(args: Namespace, error: Exception) -> bool:
     is_unknown = isinstance(error, TargetUnreachable | ToolNotFound) and not isinstance(error, TargetEnded)
     if not name or not is_single or not is_unknown:
         return False
-    from training_monitor.look.meant import find_one
+    from training_monitor.look.remembered import find_known
+    from training_monitor.targets.asking import Site
 
     try:
-        found = f"{find_one('local', word).name} on this machine"
+        found = f"{find_known(Site.of('local'), word).name} on this machine"
     except SettingsError:  # there are several: the command names them
         found = "a training on this machine"
     except TrainingMonitorError:
@@ -245,8 +248,15 @@ def _means_training_here(args: Namespace, error: Exception) -> bool:
 
 def _meant_job(args: Namespace, error: Exception) -> str:
     """Return the job or PID that an unknown job name refers to; raises the error if there is none."""
-    from training_monitor.core.errors import CommandTimedOut, IncompleteAnswer, SettingsError, TrainingMonitorError
+    from training_monitor.core.errors import (
+        CommandTimedOut,
+        IncompleteAnswer,
+        JobNotFound,
+        SettingsError,
+        TrainingMonitorError,
+    )
     from training_monitor.look.meant import find_one_at, find_process_job, named_job, reach
+    from training_monitor.look.remembered import find_known
     from training_monitor.targets.asking import Site
 
     if isinstance(error, SettingsError) or named_job(args.job).job_id is None:
@@ -258,10 +268,11 @@ def _meant_job(args: Namespace, error: Exception) -> str:
             meant = find_process_job(args.target, args.job.removeprefix("process:"), args.namespace)
         else:
             site = reach(Site.of(args.target, args.namespace))
-            job = find_one_at(site, args.job).job
+            find = find_known if args.subcommand in _GUESSING or args.subcommand == "status" else find_one_at
+            job = find(site, args.job).job
             args.target = str(site)
             meant = job.job_id or str(job.pid)
-    except (SettingsError, IncompleteAnswer):
+    except (SettingsError, IncompleteAnswer, JobNotFound):  # all jobs were listed: there is none of that name
         raise
     except TrainingMonitorError as other:
         raise (other if type(other) is type(error) else error) from None

@@ -86,6 +86,11 @@ def _found_on(target: object) -> list[str]:
     return [path for path, at in seen.items() if path in lasts or abs(now - at) < _HELD_SECONDS]
 
 
+def may_list(path: str) -> bool:
+    """Return whether to list a log of which no training is known: not where a fence stands that would refuse it."""
+    return not is_fenced() or any(_is_below(path, os.path.expanduser(folder)) for folder in read_folders())
+
+
 def leads_out(path: str, folder: str) -> bool:
     """Return whether a fence stands, and a link leads a path in a folder out of it."""
     return is_fenced() and not _is_below(os.path.realpath(path), folder)

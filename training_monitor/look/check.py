@@ -22,6 +22,7 @@ from training_monitor.core.units import name_some
 from training_monitor.core.values import JobListing, KeptRollCall, NotSeen, Verdict, WatchedJob
 from training_monitor.jobs.jobs import get_job_listing
 from training_monitor.logs.job_progress import job_progress
+from training_monitor.look.find_trainings import SEARCHED_FOR
 from training_monitor.look.host import GPU_SECONDS, gpu_question
 from training_monitor.look.kept_looks import Looks, explained_keys, last_roll_call, look_key
 from training_monitor.look.looks import Look, observation_of, read_watch, watch_questions
@@ -76,7 +77,7 @@ def check_training(
         JobNotFound: there is no process, job or log named `what`.
         CommandError: the target could not be queried.
     """
-    from training_monitor.look.remembered import forget, recall, remember
+    from training_monitor.look.remembered import ended_since, forget, recall, remember, remember_one
 
     asked = Site.of(target, namespace, transport, clock).within(timeout)
     if asked.target.is_list and what is None:
@@ -84,12 +85,14 @@ def check_training(
         return _check_list(asked, partial(again, store=store, transport=transport, clock=clock))
     to_find = asked.within(_TO_FIND * timeout)
     siblings = _Siblings(to_find if asked.target.cluster else reach(to_find))
-    meant, _ = _both(partial(find_meant, siblings.site, what), siblings.find)
+    kept = store or BestEffortStore()
+    find = partial(_find, kept, what)
+    meant, _ = _both(partial(find, siblings.site), siblings.find)
     site = siblings.site
     if site.target.others:  # the one that was meant is known by now
-        meant = find_meant(site, what)
+        meant = find(site)
     siblings.site = site = replace(site, until=asked.until)
-    kept, now = store or BestEffortStore(), site.clock.time()
+    now = site.clock.time()
     if forget_ended:
         forget(kept, site.target)
     known = recall(kept, site.target, now)
@@ -107,14 +110,19 @@ def check_training(
     ]
     if what is None:
         gone = [each.meant for each in seen if each.is_gone and each.meant not in before]
-        remember(kept, site.target, now, [each for each in meant.trainings if each not in gone], ended)
+        over = ended_since(known, meant.trainings) if meant.not_seen else ended
+        remember(kept, site.target, now, [each for each in meant.trainings if each not in gone], over)
+    elif seen and seen[0].meant.job.process and seen[0].look and seen[0].look.is_running:
+        remember_one(kept, site.target, now, known, seen[0].meant)
     jobs = [
         _report(site, each, _judge(site, each, kept, stagnation_threshold), _explained(site, each, kept))
         for each in complete
     ]
     left = meant.trainings[MOST_TRAININGS:]
     not_seen = [*meant.not_seen, *_not_looked_at(left)]
-    return _sum_up(site, jobs, not_seen, [*siblings.remedies()], len(left))
+    is_idle = what is None and not before and all(each.is_log for each in meant.trainings)
+    remedies = [*siblings.remedies(), *([SEARCHED_FOR] if is_idle else [])]
+    return _sum_up(site, jobs, not_seen, remedies, len(left))
 
 
 def _check_list(site: Site, check: Callable[..., CheckReport]) -> CheckReport:
@@ -177,20 +185,30 @@ def _with_speed(view: JobView, verdict: Verdict) -> JobView:
     return replace(view, progress=with_speed(view.progress, verdict))
 
 
+def _find(store: Store, what: str | int | None, site: Site) -> Meant:
+    """Find what is meant, or else the one of that name that was seen before it ended."""
+    from training_monitor.look.remembered import ended_called, recall
+
+    try:
+        return find_meant(site, what)
+    except JobNotFound:
+        if ended := ended_called(recall(store, site.target, site.clock.time()), what, site.target):
+            return Meant((ended,))
+        raise
+
+
 def _with_ended(
     meant: Meant, what: str | int | None, known: Sequence[KeptTraining]
 ) -> tuple[Meant, list[KeptTraining]]:
     """Return what is meant, and what was seen earlier and may have ended; a PID or a log may mean one of these."""
-    from training_monitor.look.remembered import ended_since
+    from training_monitor.look.remembered import ended_since, ended_with
 
     if what is None:
         # a log alone shows no process that runs in the place of one that was seen
         running = [each for each in meant.trainings if not (meant.is_last and each.is_log)]
         return meant, ended_since(known, running) if not meant.not_seen else []
-    job = meant.trainings[0].job if meant.trainings else None
-    if job and job.pid and job.process is None:
-        named = [each for each in known if each.job.pid == job.pid]
-        return (replace(meant, trainings=(named[-1].as_meant(),)) if named else meant), []
+    if meant.trainings and (named := ended_with(known, meant.trainings[0].job)):
+        return replace(meant, trainings=(named,)), []
     logs = [each.job.log_file for each in meant.trainings if each.is_log]
     return meant, [each for each in known if each.job.log_file in logs and each.job.pid][-1:]
 

@@ -43,6 +43,10 @@ from training_monitor.targets.scripts import format_call, spell_path
 
 MAX_PROCESSES = 1000
 MAX_FILES = 40
+SEARCHED_FOR = (
+    "the search covers processes on a GPU, launchers such as torchrun, and scripts whose name or options suggest "
+    "training, such as train.py or --epochs; name any other training by its PID, script or log"
+)
 _COMMAND_LENGTH = 400
 _SEE = "start it with `| tee FILE`, or add a TrainingMonitor to its script"
 _IN_NOTEBOOK = "also write its log to a file, or use a TrainingMonitor in the notebook"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -140,9 +141,17 @@ class Look:
         return job.pid is not None and self.is_running is False and not self.text
 
     def require(self, job: WatchedJob) -> None:
-        """Raise JobNotFound if what identifies the job was never seen."""
+        """Raise JobNotFound if what identifies the job was never seen, or is a log that is not text."""
         if missing := self.missing(job):
             raise JobNotFound(f"no {missing}", hint=Hint("list the trainings with {find_trainings}"))
+        if self.log and job.pid is None and _is_binary(self.text):
+            hint = Hint("name the log or the PID of the training, or list the trainings with {find_trainings}")
+            raise JobNotFound(f"{self.log.path or job.label} is not a text file", hint=hint)
+
+
+def _is_binary(text: str) -> bool:
+    """Whether a text has more control characters than a terminal uses; NULs are gaps in a log that was truncated."""
+    return len(re.findall(r"[\x01-\x06\x0e-\x1a\x1c-\x1f]", text)) > len(text) / 50
 
 
 def source_of(job: WatchedJob, cursor: LogCursor | None = None) -> Source:

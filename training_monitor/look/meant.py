@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -20,13 +22,14 @@ from training_monitor.core.errors import (
     similar_names,
 )
 from training_monitor.core.models import Answer, Question, RayJob
-from training_monitor.core.read_fence import keep_found
+from training_monitor.core.read_fence import keep_found, may_list
 from training_monitor.core.values import NotSeen, WatchedJob
 from training_monitor.jobs import process_jobs, ray_jobs
 from training_monitor.jobs.attempts import process_job_called
 from training_monitor.logs.sources import CONTAINER_LOG, OUTPUT, PROGRESS, is_source, place_of
 from training_monitor.look.find_trainings import (
     MAX_PROCESSES,
+    SEARCHED_FOR,
     FoundFile,
     FoundTraining,
     FoundTrainings,
@@ -48,7 +51,7 @@ class MeantTraining:
 
     `remedies` say how to learn more about it, `pids` are its processes, where they had to be found, `script` is what
     they run and `meeting` where its ranks meet (see `FoundTraining`). `named` is the PID by which the user named it,
-    `logs` are where a search saw it print.
+    `logs` are where a search saw it print. `folder` is its working directory.
     """
 
     job: WatchedJob
@@ -60,6 +63,7 @@ class MeantTraining:
     meeting: Meeting | None = None
     named: int | None = None
     logs: tuple[str, ...] = ()
+    folder: str | None = None
 
     @property
     def is_log(self) -> bool:
@@ -88,8 +92,8 @@ def find_meant(
     """Find what is meant, in one round trip at most.
 
     Args:
-        what: a PID, the path or pattern of a log, `process:NAME`, a Ray submission id, the name of a training (see
-            `is_called`), a word of its command; None: all.
+        what: a PID, the path or pattern of a log, the path of the script that it runs, `process:NAME`, a Ray submission
+            id, the name of a training (see `is_called`), a word of its command; None: all.
         timeout: seconds for the round trip; default: as in `ask`.
         of_any: whether a word may mean any program, where no training has it.
 
@@ -103,8 +107,9 @@ def find_meant(
     if text.startswith(process_jobs.PREFIX):
         return Meant((_by_job(text),))
     of_ray = ray_jobs.jobs_question()
-    own = site.target.own_processes
-    questions: list[Question[Any]] = [find_question(text, of_any=of_any, own=own), *_job_questions()]
+    own, word = site.target.own_processes, word_of(text)
+    asked = find_question(word, of_any=of_any or word != text, own=own)
+    questions: list[Question[Any]] = [asked, *_job_questions()]
     if not text:
         return read_all(site, site.ask(*questions, of_ray, files_question(), timeout=timeout))
     running, names, signs, ray = site.ask(*questions, replace(of_ray, limit=RAY_SECONDS), timeout=timeout)
@@ -237,7 +242,15 @@ class _There:
         if job_id and self.is_job(job_id):
             job = WatchedJob(job_id, output_dir=folder)
             return MeantTraining(
-                job, job_id, found.command, found.hints, (), found.script, found.meeting, logs=found.sources
+                job,
+                job_id,
+                found.command,
+                found.hints,
+                (),
+                found.script,
+                found.meeting,
+                logs=found.sources,
+                folder=found.cwd,
             )
         if found.container and self.target.is_machine:
             scheme, number = found.container
@@ -249,7 +262,15 @@ class _There:
         hints = found.hints if log is None or log in found.logs else ()
         job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder, process=found.process)
         return MeantTraining(
-            job, f"pid {found.pid}", found.command, hints, found.pids, found.script, found.meeting, logs=found.sources
+            job,
+            f"pid {found.pid}",
+            found.command,
+            hints,
+            found.pids,
+            found.script,
+            found.meeting,
+            logs=found.sources,
+            folder=found.cwd,
         )
 
 
@@ -280,7 +301,7 @@ def find_one_at(
     if meant.not_seen:
         raise _incomplete(f"cannot list all trainings on {site}", meant.not_seen)
     if not found:
-        raise JobNotFound(f"no training was found on {site}", hint="specify a PID, a log file or a job")
+        raise JobNotFound(f"no training was found on {site}", hint=SEARCHED_FOR)
     return found[0]
 
 
@@ -290,9 +311,13 @@ def _incomplete(what: str, not_seen: Sequence[NotSeen]) -> IncompleteAnswer:
 
 
 def _listed(trainings: Sequence[MeantTraining]) -> str:
+    return f"PID or job id: {_described(trainings)}"
+
+
+def _described(trainings: Sequence[MeantTraining]) -> str:
     from training_monitor.jobs.names import describe_jobs
 
-    return f"PID or job id: {describe_jobs((each.name, None, each.command) for each in trainings)}"
+    return describe_jobs((each.name, None, each.command) for each in trainings)
 
 
 def is_pid(text: str) -> bool:
@@ -301,10 +326,20 @@ def is_pid(text: str) -> bool:
 
 
 def is_path(text: str) -> bool:
-    """Return whether a word is meant as the path or pattern of a log, and not as a name."""
-    is_job = text.startswith(process_jobs.PREFIX)
+    """Return whether a word is meant as the path or pattern of a log, and not as a name or a script."""
+    is_job = text.startswith(process_jobs.PREFIX) or is_script(text)
     is_file = not is_job and "://" not in text and bool(re.search(r"[/*?\[]|^~|\.(?:log|out|txt|err)$", text))
     return is_file or is_source(text)
+
+
+def is_script(text: str) -> bool:
+    """Return whether a word is the path of a script, which means the training that runs it."""
+    return "://" not in text and not is_source(text) and re.fullmatch(r"[^*?\[]*/[^*?\[]*\.(?:py|sh)", text) is not None
+
+
+def word_of(text: str) -> str:
+    """Return the word that is looked for in commands: of the path of a script its name."""
+    return posixpath.basename(text) if is_script(text) else text
 
 
 def job_at(path: str) -> WatchedJob:
@@ -351,6 +386,7 @@ def _by_name(there: _There, name: str) -> MeantTraining:
     """Return the training that a name means: a job, its latest attempt, or a process with it in its command."""
     from training_monitor.jobs.names import ray_jobs_called, ray_jobs_with, word_pattern  # many calls give no name
 
+    path, name = name, word_of(name)
     if there.is_job(name):
         return next((_by_ray(each) for each in there.ray if each.submission_id == name), _by_job(name))
     job_id = process_job_called(there.names, name)
@@ -359,21 +395,52 @@ def _by_name(there: _There, name: str) -> MeantTraining:
     fits = [*map(_by_ray, ray_jobs_called(there.ray, name)), *([_by_job(job_id)] if job_id else [])]
     if not fits:
         of_ray, word = ray_jobs_with(there.ray, name), word_pattern(name)
-        found = [there.by_process(each) for each in there.running if word.search(each.command)]
+        running = [each for each in there.running if word.search(each.command)]
+        same = [each for each in running if path == name or runs(path, each.command, each.cwd, there.target)]
+        found = [there.by_process(each) for each in same]
         found += [_by_ray(each) for each in of_ray if ray_jobs.is_active(each)]
         fits = list({each.name: each for each in found or map(_by_ray, of_ray)}.values())
     if len(fits) == 1:
         return fits[0]
     if fits:
-        raise SettingsError(f"trainings named {name!r}", len(fits), f"exactly one; select one by {_listed(fits)}")
+        raise several(name, fits)
+    if path != name:
+        raise _not_run(there.target, path, [there.by_process(each) for each in running])
     raise _not_found(there.target, name, there.names, there.ray)
+
+
+def several(name: str, fits: Sequence[MeantTraining]) -> SettingsError:
+    """Return the error about a name that fits several trainings."""
+    return SettingsError(f"trainings named {name!r}", len(fits), f"exactly one; select one by {_listed(fits)}")
+
+
+def runs(path: str, command: str, folder: str | None, target: Target) -> bool:
+    """Return whether a command in a folder has the script at this path.
+
+    A relative path on another machine fits by its end.
+    """
+    for word in command.split():
+        full = posixpath.normpath(posixpath.join(folder or "", word))
+        if posixpath.basename(word) != posixpath.basename(path):
+            continue
+        if target.is_here and full.startswith("/"):
+            return os.path.realpath(full) == os.path.realpath(os.path.expanduser(path))
+        end = re.sub(r"^(?:~/|\.{1,2}/)+", "", path)
+        return full == path or not end.startswith("/") and f"/{full}".endswith(f"/{end}")
+    return False
+
+
+def _not_run(target: Target, path: str, others: Sequence[MeantTraining]) -> JobNotFound:
+    close = f", but another script of that name runs: {_described(others)}" if others else ""
+    said = f"{target}: no training runs {path}{close}"
+    return JobNotFound(said, hint=Hint("list the trainings with {find_trainings}, or name the PID or the log"))
 
 
 def _not_found(target: Target, name: str, names: Sequence[str], ray: Sequence[RayJob] = ()) -> JobNotFound:
     from training_monitor.jobs.names import describe_running
 
     close = similar_names(name, [*names, *(each.submission_id for each in ray)])
-    said = [f"no training {name!r}", *([f"there is {', '.join(close)}"] if close else [])]
+    said = [f"no training {name!r}", *([f"similar names: {', '.join(close)}"] if close else [])]
     said += [describe_running(ray)] if any(map(ray_jobs.is_active, ray)) else []
     return JobNotFound(f"{target}: {'; '.join(said)}", hint=Hint("list the trainings with {find_trainings}"))
 
@@ -407,5 +474,5 @@ def _all(there: _There, files: Answer[tuple[FoundFile, ...]]) -> Meant:
     if ended:
         return Meant(tuple(ended), there.not_seen, is_last=True)
     unread = (NotSeen("recent logs", files.failure.what),) if files.failure else ()
-    newest = tuple(_by_path(each.path) for each in (files.value or ())[:1])
-    return Meant(newest, (*there.not_seen, *unread), is_last=True)
+    newest = [_by_path(each.path) for each in files.value or () if may_list(each.path)]
+    return Meant(tuple(newest[:1]), (*there.not_seen, *unread), is_last=True)

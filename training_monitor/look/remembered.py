@@ -7,14 +7,18 @@ so. What a person or a supervisor stopped is not reported.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.best_effort_store import BestEffortStore
+from training_monitor.core.errors import JobNotFound, TrainingMonitorError
 from training_monitor.core.fields import shared_fields
+from training_monitor.core.read_fence import keep_found
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.jobs.attempts import training_name
-from training_monitor.look.meant import MeantTraining
+from training_monitor.logs.sources import place_of
+from training_monitor.look.meant import MeantTraining, find_one_at, is_script, runs, several, word_of
+from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 
 KEPT_SECONDS = 86_400.0
@@ -31,6 +35,12 @@ class KeptTraining:
     command: str | None = None
     script: str | None = None
     logs: tuple[str, ...] = ()
+    folder: str | None = None
+
+    @property
+    def folders(self) -> list[str]:
+        """Where its checkpoints go."""
+        return [self.job.output_dir] if self.job.output_dir else []
 
     def as_meant(self) -> MeantTraining:
         return MeantTraining(**shared_fields(MeantTraining, self))
@@ -49,7 +59,11 @@ def recall(store: Store, target: Target, now: float) -> tuple[KeptTraining, ...]
         kept = store.load_run(_key(target), KeptTrainings, finished=True, drop_unknown=True) or KeptTrainings()
     except TrainingMonitorError:
         return ()
-    return tuple(each for each in kept.trainings if 0 <= now - each.seen_at <= KEPT_SECONDS)
+    found = tuple(each for each in kept.trainings if 0 <= now - each.seen_at <= KEPT_SECONDS)
+    for each in found:
+        if each.job.process:  # what was only a log is not the output of a training
+            keep_found(target, map(place_of, filter(None, {each.job.log_file, *each.logs})), each.folders)
+    return found
 
 
 def ended_since(kept: Sequence[KeptTraining], running: Sequence[MeantTraining]) -> list[KeptTraining]:
@@ -67,6 +81,53 @@ def _replaces(new: MeantTraining, old: KeptTraining) -> bool:
         return True
     is_same_log = new.job.log_file is not None and new.job.log_file == old.job.log_file
     return is_same_log or (new.script is not None and new.script == old.script)
+
+
+def find_known(
+    site: Site,
+    what: str | int | None = None,
+    *,
+    store: Store | None = None,
+    timeout: float | None = None,
+    of_any: bool = False,
+) -> MeantTraining:
+    """Find the one training that is meant, or else the one that a check saw before it ended.
+
+    Raises like `find_one_at`; SettingsError also if several that have ended are meant.
+    """
+    known = recall(store or BestEffortStore(), site.target, site.clock.time())
+    try:
+        found = find_one_at(site, what, timeout=timeout, of_any=of_any)
+    except JobNotFound:
+        if ended := ended_called(known, what, site.target):
+            return ended
+        raise
+    return ended_with(known, found.job) or found
+
+
+def ended_called(known: Sequence[KeptTraining], what: str | int | None, target: Target) -> MeantTraining | None:
+    """Return the training that a name means, of which none runs. Raises SettingsError: there are several."""
+    from training_monitor.jobs.names import word_pattern
+
+    name = "" if what is None else str(what).strip()
+    word = word_pattern(word_of(name))
+    fits = [each.as_meant() for each in known if name and each.command and word.search(each.command)]
+    if is_script(name):
+        fits = [each for each in fits if runs(name, each.command or "", each.folder, target)]
+    if len(fits) > 1:
+        raise several(name, fits)
+    return fits[0] if fits else None
+
+
+def ended_with(known: Sequence[KeptTraining], job: WatchedJob) -> MeantTraining | None:
+    """Return the training that had a PID where no training has it now."""
+    is_alone = job.pid is not None and job.process is None
+    return next((each.as_meant() for each in reversed(known) if is_alone and each.job.pid == job.pid), None)
+
+
+def remember_one(store: Store, target: Target, now: float, known: Sequence[KeptTraining], one: MeantTraining) -> None:
+    """Keep a training that runs and was named, beside those that were seen before."""
+    remember(store, target, now, [replace(one, name=f"pid {one.job.pid}")], ended_since(known, [one]))
 
 
 def remember(

@@ -19,7 +19,8 @@ from training_monitor.core.store import Store
 from training_monitor.core.values import Observation, Verdict, WatchedJob
 from training_monitor.logs.job_progress import format_standing, job_progress
 from training_monitor.look.kept_looks import Observer
-from training_monitor.look.meant import find_one_at, named_job, reach
+from training_monitor.look.meant import named_job, reach
+from training_monitor.look.remembered import find_known
 from training_monitor.supervision.looking import Looker, look_until_over
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
@@ -102,7 +103,7 @@ class JobMonitor:
         }
 
     def _find(self, what: str | int) -> None:
-        meant = find_one_at(self.site, what)
+        meant = find_known(self.site, what, store=self._store)
         self._observe(replace(meant.job, name=meant.name))
 
     @property

@@ -41,7 +41,8 @@ from training_monitor.logs.following import LIMIT_BYTES
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.look.kept_looks import Observer
 from training_monitor.look.looks import Look, source_of
-from training_monitor.look.meant import find_meant, find_one_at, find_process_job, reach
+from training_monitor.look.meant import find_meant, find_process_job, reach
+from training_monitor.look.remembered import find_known
 from training_monitor.supervision.conditions import (
     Condition,
     Facts,
@@ -253,7 +254,7 @@ class _Waiting(Looker[Look, WaitReport]):
         asked = self.state.asked
         self.site = reach(self.site)
         self.state.target = str(self.site)
-        meant = find_one_at(self.site, asked.what)
+        meant = find_known(self.site, asked.what, store=self.store)
         folder = asked.checkpoint_dir or meant.job.output_dir
         if self.waits_for_checkpoint and folder is None:
             folder = self.find_folder(meant.job)

@@ -26,7 +26,8 @@ from training_monitor.look.find_trainings import FoundTrainings, find_question
 from training_monitor.look.host import gpu_question
 from training_monitor.look.kept_looks import Observer, last_roll_call
 from training_monitor.look.looks import roots_of, source_of
-from training_monitor.look.meant import MOST_NAMED, MeantTraining, find_one_at, is_pid, process_alone, reach
+from training_monitor.look.meant import MOST_NAMED, MeantTraining, is_pid, process_alone, reach
+from training_monitor.look.remembered import find_known
 from training_monitor.targets.asking import Site, longest_limit, side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import MOST_PROGRAMS, Transport
@@ -108,13 +109,13 @@ def explain_training(
     end = clock.monotonic() + timeout
     site = reach(Site.of(target, namespace, transport, clock), _SHARE_OF_FINDING * timeout)
     left = min(_time_left(clock, end), _SHARE_OF_FINDING * timeout)
+    store = store or BestEffortStore()
     try:
-        meant = find_one_at(site, what, timeout=left, of_any=True)
+        meant = find_known(site, what, store=store, timeout=left, of_any=True)
     except CommandTimedOut:
         if not is_pid(str(what)):
             raise
         meant = process_alone(int(str(what)))
-    store = store or BestEffortStore()
     pace = _Pace(Observer(site, meant.job, store=store))
     told = call_roll(site, meant, also=others, timeout=_time_left(clock, end), spy=spy, pace=pace)
     kept = None if told.seen.ranks else last_roll_call(store, site.target, meant.job)
