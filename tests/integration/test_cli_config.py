@@ -89,7 +89,7 @@ def test_no_file_is_fine_and_says_where_it_would_be(tmp_path: Path) -> None:
         done = config(tmp_path, *argv)
         folder = tmp_path / "training_monitor"
         assert done.returncode == 0
-        assert done.stdout == f"no settings file: there is no {folder}/settings.toml and no {folder}/settings.json\n"
+        assert done.stdout == f"no settings file was found: no {folder}/settings.toml and no {folder}/settings.json\n"
 
 
 def test_hostile_names_stay_on_their_line_and_steer_no_terminal(tmp_path: Path) -> None:

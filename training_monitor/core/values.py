@@ -269,7 +269,7 @@ class CheckpointListing(PublicValue):
     def why_none_is_complete(self) -> str:
         """Explain why no checkpoint is complete. State how many checkpoints are unknown."""
         if not self.count:
-            return "there is no checkpoint"
+            return "no checkpoint was found"
         last = [each for each in self.checkpoints if not each.complete][-3:]
         reasons = "".join(f"; step {each.step}: {each.problem}" for each in last)
         if self.unknown:

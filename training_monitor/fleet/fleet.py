@@ -526,7 +526,7 @@ class FleetActions:
 def _refusal(action: str, member: FleetMember | None) -> str:
     """Return why an action is impossible; empty if it is possible."""
     if member is None:
-        return "there is no such member"
+        return "no such member"
     if member.is_found and (action != "stop" or member.instance is not None):
         return f"{member.target} is a separate member: select it instead"
     if member.instance is not None:

@@ -388,7 +388,7 @@ class BackgroundMonitor(threading.Thread):
         if self.error:
             return Panel("unknown", "unknown", clean(self.error.what), tuple(facts))
         if self._monitor is None or (verdict := self.verdict) is None:
-            return Panel("unknown", "unknown", "not inspected yet", tuple(facts))
+            return Panel("unknown", "unknown", "not checked yet", tuple(facts))
         facts += _facts_of(self.observations[-1], self._monitor.site.clock.time())
         remedies = tuple(map(clean, verdict.remedies))
         lists = (("remedies", remedies),) if remedies else ()

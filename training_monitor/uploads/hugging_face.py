@@ -47,7 +47,7 @@ _FINAL = {
     "denied": "no permission to enter the folder",
     "disk-full": "the run directory cannot be written (disk full?)",
 }
-_PROBLEMS = {"missing": "there is no such file or folder", "denied": "no permission to read it"}
+_PROBLEMS = {"missing": "no such file or folder", "denied": "no permission to read it"}
 _UNLISTED = "the uploaded files could not be listed"
 _COLOUR = regex(r"\x1b\[[0-9;]*[A-Za-z]")
 _ERROR = regex(r"^(?:[\w.]*(?:Error|Exception)|Error): ?", re.MULTILINE)
@@ -254,7 +254,7 @@ def parse_listing(text: str, log: str = "") -> HubListing:
         return HubListing(error=error, final=_REFUSED.search(_COLOUR.sub("", log)) is not None)
     rows = [row for line in lines if line.startswith("{") and (row := _row(line)) is not None]
     if not rows:
-        return HubListing(error="there is no file to upload", final=True)
+        return HubListing(error="no file to upload", final=True)
     wrong = [str(row["path"]) for row in rows if not _arrived(row)]
     files = tuple(UploadedFile(row["path"], row["size"], row["hash"]) for row in rows if _arrived(row))
     return HubListing(files, _describe(wrong, len(rows)) if wrong else None)

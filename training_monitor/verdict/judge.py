@@ -29,7 +29,7 @@ STATES = (
 )  # of a `Verdict`
 ENDS = ("finished", "failed", "stopped")  # terminal states; their reasons begin with the state
 VERDICTS = ("ok", "warning", "unknown", "failed")  # best first
-NOBODY_LOOKED = Verdict("unknown", "unknown", "not inspected yet")
+NOBODY_LOOKED = Verdict("unknown", "unknown", "not checked yet")
 UNNAMED_FAILURES = ("none", "unknown")
 LEFT_SECONDS = 120.0  # after which the log may be that of a dead process, if no process has it open and it never grew
 QUIET_SECONDS = 30.0  # from which on a silence is mentioned although the verdict is ok

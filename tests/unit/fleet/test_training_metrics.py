@@ -184,7 +184,7 @@ def test_a_status_nobody_has_heard_of_is_unknown(status: str) -> None:
 
 def test_what_nobody_has_looked_at_is_unknown() -> None:
     for seen in (row(), row(gpu_util=85.0), row(verdict=NOBODY_LOOKED, **BUSY), row("unknown", gpu_util=3.0)):
-        assert seen.health().level == "unknown" and "not inspected yet" in seen.health().reason
+        assert seen.health().level == "unknown" and "not checked yet" in seen.health().reason
 
 
 def test_values_make_what_is_healthy_a_warning_and_nothing_better(subtests: pytest.Subtests) -> None:
@@ -267,7 +267,7 @@ def test_a_row_put_together_by_hand_is_healthy_by_its_values() -> None:
     assert said(row(epoch=1.5, total_epochs=3)) == ("healthy", "epoch 1.5 of 3")
     assert said(row(loss=0.5)) == ("healthy", "loss 0.5")
     assert said(row(step=5, loss=nan)) == ("error", "the loss is nan; step 5")
-    assert said(row(gpu_util=5.0)) == ("warning", "GPU at only 5 %; not inspected yet")
+    assert said(row(gpu_util=5.0)) == ("warning", "GPU at only 5 %; not checked yet")
 
 
 def test_idle_gpus_are_no_warning_while_the_machine_is_not_running(subtests: pytest.Subtests) -> None:

@@ -100,7 +100,7 @@ def test_a_state_holds_by_the_verdict_and_no_other_condition_does() -> None:
 
 
 def test_what_is_unknown_does_not_hold() -> None:
-    nobody_knows = Facts(Verdict("unknown", "unknown", "not inspected yet"))
+    nobody_knows = Facts(Verdict("unknown", "unknown", "not checked yet"))
     everything = parse_conditions([*ENDED, "step=0", "epoch=0", "gpu-idle", "checkpoint", "log=."])
     assert find_holding(everything, nobody_knows) is None
 

@@ -387,7 +387,7 @@ def test_a_background_monitor_that_has_not_looked_knows_nothing() -> None:
     gate = threading.Event()
     transport = FakeTransport(lambda script: (gate.wait(60), ("", 0))[1])
     thread = start_background_monitor("local", JOB, 30, transport=transport)
-    assert "unknown (unknown): not inspected yet" in repr(thread) and thread.verdict is None
+    assert "unknown (unknown): not checked yet" in repr(thread) and thread.verdict is None
     assert "unknown" in thread._repr_html_() and "watching" in repr(thread)
     thread.stop()
     gate.set()

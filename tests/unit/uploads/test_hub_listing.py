@@ -81,7 +81,7 @@ def test_broken_lines_are_files_that_did_not_arrive(line: str) -> None:
 
 
 def test_nothing_to_upload() -> None:
-    assert parse_listing("listed\n").error == "there is no file to upload"
+    assert parse_listing("listed\n").error == "no file to upload"
 
 
 def test_wrong_arguments(subtests: pytest.Subtests) -> None:

@@ -259,7 +259,7 @@ def _summary(check: SettingsCheck) -> str:
 def _nowhere() -> str:
     from training_monitor.core.settings import settings_files
 
-    return f"no settings file: there is no {' and no '.join(map(_quoted, settings_files()))}"
+    return f"no settings file was found: no {' and no '.join(map(_quoted, settings_files()))}"
 
 
 def _one_line(file: str, problem: SettingsProblem) -> str:

@@ -339,7 +339,7 @@ def run(args: Namespace) -> int:
     members = [_find(there, wanted) for wanted in dict.fromkeys(args.members)] if there else []
     if not there:
         writers = "vast --mock` writes" if args.mock else "vast`, `fleet`, `web` and `metrics` write"
-        hint(f"there is no history yet: `training-monitor {writers} it while running")
+        hint(f"no history yet: `training-monitor {writers} it while running")
     kept = HistoryReader(stored, complain if len(members or there) > 1 else None)
     args.until = time.time() if args.until is None else args.until
     args.field = tuple(dict.fromkeys(args.field))

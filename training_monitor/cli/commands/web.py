@@ -64,7 +64,7 @@ def run(args: Namespace) -> int:
             raise SettingsError(
                 "--host", args.host, "--token-file as well, because other machines can reach this address"
             )
-        hint("warning: there is no TLS: anyone who can read the network traffic can read the token and the page")
+        hint("warning: no TLS: anyone who can read the network traffic can read the token and the page")
     _check_names(args)
     config = changed_config(FleetConfig() if args.mock else load_fleet_config(), args)
     server = WebServer(args.host, args.port)

@@ -64,7 +64,7 @@ def _group(by: int) -> Act:
     def act(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
         groups = [None, *snapshot.groups]
         if groups == [view.group]:
-            return said(view, "there are no groups: define them in the settings file")
+            return said(view, "no groups are defined: add them in the settings file")
         place = groups.index(view.group) if view.group in groups else 0
         return replace(view, group=groups[(place + by) % len(groups)])
 
@@ -116,7 +116,7 @@ def _acknowledge(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
     """Acknowledge the selected alerts, and go on to the next."""
     chosen = _chosen(view, snapshot)
     if not chosen:
-        return said(view, "there is no alert to acknowledge")
+        return said(view, "no alert to acknowledge")
     view = _move_alert(lambda view: 1)(view, snapshot)
     return replace(view, todo=(Do("acknowledge", tuple(alert.identity for alert in chosen)),))
 
@@ -150,7 +150,7 @@ def _ask(action: str) -> Act:
             rows = [*marked_rows(snapshot, view)] or [TABLE.selected(snapshot, view)]
         meant = [row for row in rows if row is not None]
         if not meant:
-            return said(view, f"there is no member to {action}")
+            return said(view, f"no member to {action}")
         return asked(view, Do(action, tuple(row.key for row in meant)), confirmation_phrase(action, meant))
 
     return act
