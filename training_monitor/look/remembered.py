@@ -139,8 +139,11 @@ def remember(
 
 
 def keep(now: float, running: Sequence[MeantTraining], ended: Sequence[KeptTraining]) -> tuple[KeptTraining, ...]:
-    """Return what there is to remember of trainings that run, and of those that have ended."""
-    new = [KeptTraining(seen_at=now, **shared_fields(KeptTraining, each)) for each in running]
+    """Return what there is to remember of trainings that run, and of those that have ended.
+
+    A log alone is found again; later, it would appear beside the training that wrote it.
+    """
+    new = [KeptTraining(seen_at=now, **shared_fields(KeptTraining, each)) for each in running if not each.is_log]
     return (*ended, *new)[-MOST_KEPT:]
 
 

@@ -12,6 +12,7 @@ from tests.fakes import read_call
 from tests.unit.fleet.fleet_world import Machine, Watch, row, unreachable
 from tests.unit.look.printed_processes import reply
 from training_monitor.core.errors import TargetUnreachable
+from training_monitor.core.models import Answer
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.fleet.config import FleetConfig
@@ -20,7 +21,10 @@ from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.prometheus import format_metrics
 from training_monitor.fleet.search import FIND_SECONDS, Search
 from training_monitor.fleet.values import MemberSpec
-from training_monitor.look.remembered import KEPT_SECONDS, forget
+from training_monitor.look.find_trainings import FoundFile, FoundTrainings
+from training_monitor.look.meant import MeantTraining
+from training_monitor.look.remembered import KEPT_SECONDS, forget, recall, remember
+from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 
 LOCAL = (MemberSpec("local"),)
@@ -174,6 +178,18 @@ def test_a_fleet_that_begins_later_and_a_check_know_the_same(tmp_path: Path) -> 
     forget(store, parse_target("local"))
     assert later.names() == ["local"]
     assert later.monitor.snapshot().rows[0].health().brief == "no training found"
+
+
+def test_a_killed_training_whose_log_is_left_is_found_once(tmp_path: Path) -> None:
+    site, store, log = Site.of("local"), Store(str(tmp_path)), "/w/a.log"
+    killed = MeantTraining(WatchedJob(log_file=log, pid=7, process="7 5 boot"), "pid 7", script="train.py")
+    remember(store, site.target, 100.0, [killed], [])
+    by_log = MeantTraining(WatchedJob(log_file=log), log)  # as a check finds it when nothing runs
+    remember(store, site.target, 110.0, [by_log], recall(store, site.target, 110.0))
+    told = [FoundTrainings(()), (), False, (), (FoundFile(log, 1.0, 5),)]
+    answers = [Answer(str(number), value) for number, value in enumerate(told)]
+    found = Search(store).read(site, answers, 120.0)
+    assert [each.job.pid for each in found.every] == [7]
 
 
 def test_one_that_has_the_pid_of_one_that_ended_takes_its_row() -> None:
