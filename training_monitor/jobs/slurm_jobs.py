@@ -50,6 +50,7 @@ from training_monitor.targets.kinds.slurm import (
     SlurmTarget,
     read_former,
     read_job,
+    refused,
     standing_of,
 )
 from training_monitor.targets.replies import parse_fields, read_number, read_whole
@@ -314,7 +315,7 @@ class _Step:
 
 def _see_answer(fields: Mapping[str, str]) -> None:
     if said := fields.get("refused"):
-        raise TargetUnreachable(f"Slurm does not respond: {said.strip()[:300]}")
+        raise refused(said)
 
 
 def _read(fields: Mapping[str, str], log: str, job_id: str) -> JobView | None:

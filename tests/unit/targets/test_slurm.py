@@ -24,7 +24,15 @@ from training_monitor.core.errors import (
 from training_monitor.core.models import Question
 from training_monitor.core.results import CommandResult
 from training_monitor.targets.asking import Site
-from training_monitor.targets.kinds.slurm import STEP_SECONDS, STEPS, SlurmTarget, SlurmTransport, read_job, standing_of
+from training_monitor.targets.kinds.slurm import (
+    STEP_SECONDS,
+    STEPS,
+    SlurmTarget,
+    SlurmTransport,
+    read_job,
+    refused,
+    standing_of,
+)
 from training_monitor.targets.target import parse_target
 
 # slurm-wlm 22.05.8
@@ -197,3 +205,10 @@ def test_a_target_whose_job_is_not_known_yet_owns_no_other_process() -> None:
 def test_where_slurm_is_not_installed_that_is_said() -> None:
     with pytest.raises(ToolNotFound):
         SlurmTarget("3").resolve(FakeTransport(lambda script: ("missing\n", 0)))
+
+
+def test_commands_without_a_configuration_are_explained_in_our_words() -> None:
+    said = "fetch_config: DNS SRV lookup failed\nscontrol: error: _establish_config_source: failed to fetch config"
+    error = refused(f"scontrol: error: {said}")
+    assert error.what == "Slurm does not respond: its commands found no configuration" and "login node" in str(error)
+    assert "Unable to contact" in refused("squeue: error: Unable to contact slurm controller").what

@@ -313,7 +313,7 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
     if first[0] == "missing":
         raise ToolNotFound("Slurm's commands were not found", hint="use a login node: slurm://USER@HOST/JOB")
     if first[0] == "refused":
-        raise TargetUnreachable(f"Slurm does not respond: {last_lines(reply.output.partition(' ')[2], 2)}")
+        raise refused(reply.output.partition(" ")[2])
     if ("end", "") not in lines:
         raise ParseError("the reply is truncated", source="scontrol show job", text=reply.output)
     if first[0] == "forgotten":
@@ -322,6 +322,14 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
     nodes = [rest.split() for word, rest in lines if word == "nodes"]
     read = tuple(found for job, names in zip(jobs, nodes) if (found := read_job(job, names) or _unread(job)))
     return tuple(replace(each, is_own=("user", each.user) in lines) for each in read)
+
+
+def refused(said: str) -> TargetUnreachable:
+    """Return the error for what Slurm's commands print when they cannot be used."""
+    if re.search(r"config(?:uration)? source|fetch config", said):
+        hint = "use a login node: slurm://USER@HOST/JOB"
+        return TargetUnreachable("Slurm does not respond: its commands found no configuration", hint=hint)
+    return TargetUnreachable(f"Slurm does not respond: {last_lines(said, 2)}")
 
 
 def _unread(line: str) -> SlurmJob | None:
