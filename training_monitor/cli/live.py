@@ -21,6 +21,7 @@ from training_monitor.core.models import Event, JobStatus, JobView, Progress
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import format_duration, plural
+from training_monitor.jobs.attempts import attempt_number
 from training_monitor.logs.job_progress import format_position, format_standing, job_progress
 
 _COLOURS = {
@@ -95,7 +96,8 @@ class LiveDisplay:
         if self._args.json:
             print_json(self._args, event_keys(event))
         elif event.kind == "progress" and event.view:
-            self._live.draw(f"attempt {event.attempt}", *view_parts(event.view, self._speed(event.view)))
+            number = attempt_number(event.view.job_id) or event.attempt
+            self._live.draw(f"attempt {number}", *view_parts(event.view, self._speed(event.view)))
         else:
             self._live.print_event(event)
 
@@ -146,7 +148,7 @@ def print_summary(report: RestartReport, logs_call: str) -> None:
         parts = [f"from {attempt['checkpoint']}" if attempt["checkpoint"] else begun]
         parts.append("no step seen" if attempt["final_step"] is None else f"reached step {attempt['final_step']}")
         parts += [f"{plural(attempt['steps_lost'], 'step')} lost"] if attempt["steps_lost"] else []
-        label = f"  attempt {attempt['number']}: "
+        label = f"  attempt {attempt_number(attempt['job_id'] or '') or attempt['number']}: "
         put(f"{label}{wrapped(shown_lines(', '.join([attempt['status'], *parts])), len(label))}\n")
         for text in (attempt["resume_problem"], attempt["reason"], attempt["explanation"]):
             if text:

@@ -44,6 +44,12 @@ def test_an_adopted_job_that_has_finished_says_what_is_unknown(
     assert "an unknown number of steps lost, goodput unknown (not watched for long enough)" in said
 
 
+def test_the_summary_numbers_attempts_as_their_jobs(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.jobs.add("run-attempt-3", Behaviour(total=20), started=-500)
+    print_summary(bench.restart(initial_job_id="process:run-attempt-3"), "logs")
+    assert "  attempt 3: SUCCEEDED" in capsys.readouterr().out
+
+
 def test_a_hang_in_an_evaluation_is_a_hang(bench: Bench) -> None:
     bench.jobs.behaviours = [
         Behaviour(total=300, save_every=None, hang_after=100, evaluates=(100, 10_000)), Behaviour(total=300)
