@@ -62,7 +62,7 @@ def test_the_envelope_comes_first_and_once() -> None:
     [{"verdict": "good"}, {"target": None}, {"more": 1}, {"schema": "training_monitor.check/1"}, {"jobs": {}}],
 )
 def test_a_document_of_another_form_is_none(changes: dict[str, Any]) -> None:
-    right = {"reason": "", "not_looked_at": 0, "not_seen": [], "remedies": [], "jobs": []}
+    right = {"reason": "", "not_looked_at": 0, "forgotten": 0, "not_seen": [], "remedies": [], "jobs": []}
     document = wrap("check", right, target="local", verdict="ok")
     check_document(document, "check")
     with pytest.raises(require_package("jsonschema").ValidationError):

@@ -394,7 +394,7 @@ class CheckReport(TypedDict):
     `not_looked_at` is the number of trainings that were found but not inspected. `not_seen` has an entry for the
     trainings that were not inspected, and for processes and jobs that could not be queried. Each entry has a
     description, the reason, and a `count` (None if unknown). If `not_seen` is not empty, `verdict` is unknown or
-    failed.
+    failed. `forgotten` is the number of ended trainings that `forget_ended` discarded.
     """
 
     schema: str
@@ -402,6 +402,7 @@ class CheckReport(TypedDict):
     verdict: VerdictWord
     reason: str
     not_looked_at: int
+    forgotten: int
     not_seen: list[Annotated[dict[str, Any], NotSeen]]
     remedies: list[str]
     jobs: list[JobCheckReport]

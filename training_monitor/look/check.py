@@ -93,9 +93,10 @@ def check_training(
         meant = find(site)
     siblings.site = site = replace(site, until=asked.until)
     now = site.clock.time()
+    known, forgotten = recall(kept, site.target, now), 0
     if forget_ended:
         forget(kept, site.target)
-    known = recall(kept, site.target, now)
+        known, forgotten = (), len(ended_since(known, meant.trainings))
     meant, ended = _with_ended(meant, what, known)
     before = [each.as_meant() for each in ended]
     chosen = (*meant.trainings[:MOST_TRAININGS], *before)
@@ -122,7 +123,7 @@ def check_training(
     not_seen = [*meant.not_seen, *_not_looked_at(left)]
     is_idle = what is None and not before and all(each.is_log for each in meant.trainings)
     remedies = [*siblings.remedies(), *([SEARCHED_FOR] if is_idle else [])]
-    return _sum_up(site, jobs, not_seen, remedies, len(left))
+    return _sum_up(site, jobs, not_seen, remedies, len(left), forgotten)
 
 
 def _check_list(site: Site, check: Callable[..., CheckReport]) -> CheckReport:
@@ -134,7 +135,7 @@ def _check_list(site: Site, check: Callable[..., CheckReport]) -> CheckReport:
     targets = site.target.list_targets(site.transport)
     reports = dict(zip(targets, side_by_side([partial(check_one, each) for each in targets])))
     jobs = list[JobCheckReport]()
-    not_seen, remedies, left = list[NotSeen](), list[str](), 0
+    not_seen, remedies, left, forgotten = list[NotSeen](), list[str](), 0, 0
     for target, report in reports.items():
         if isinstance(report, TrainingMonitorError):
             not_seen.append(NotSeen(str(target), report.what))
@@ -146,7 +147,8 @@ def _check_list(site: Site, check: Callable[..., CheckReport]) -> CheckReport:
             not_seen.append(NotSeen(f"{each['what']} of {target.called}", each["why"], each["count"]))
         remedies += report["remedies"]
         left += report["not_looked_at"]
-    return _sum_up(site, jobs, not_seen, remedies, left)
+        forgotten += report["forgotten"]
+    return _sum_up(site, jobs, not_seen, remedies, left, forgotten)
 
 
 def judge_jobs(
@@ -358,7 +360,12 @@ def _not_looked_at(left: Sequence[MeantTraining]) -> Iterator[NotSeen]:
 
 
 def _sum_up(
-    site: Site, jobs: list[JobCheckReport], not_seen: Sequence[NotSeen], remedies: list[str], left: int
+    site: Site,
+    jobs: list[JobCheckReport],
+    not_seen: Sequence[NotSeen],
+    remedies: list[str],
+    left: int,
+    forgotten: int,
 ) -> CheckReport:
     jobs = sorted(jobs, key=lambda job: -VERDICTS.index(job["verdict"]))
     verdict, reason = _worst(site, jobs, not_seen)
@@ -368,6 +375,7 @@ def _sum_up(
         verdict=verdict,
         reason=reason,
         not_looked_at=left,
+        forgotten=forgotten,
         not_seen=[asdict(each) for each in not_seen],
         remedies=remedies,
         jobs=jobs,

@@ -29,7 +29,7 @@ from training_monitor.cli.output import (
 from training_monitor.core.errors import CommandFailed, JobNotFound, SettingsError, closest
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
 from training_monitor.core.shown import shown, shown_lines
-from training_monitor.core.units import format_bytes, format_duration
+from training_monitor.core.units import format_bytes, format_duration, plural
 from training_monitor.core.values import NotSeen
 from training_monitor.verdict.judge import ENDS
 
@@ -62,7 +62,9 @@ def run(args: Namespace) -> int:
         report = check_training(args.target, args.what, args.namespace, **options)
         if report["verdict"] == "unknown" and args.sample > 0:
             time.sleep(args.sample)
+            first = report
             report = check_training(args.target, args.what, args.namespace, **options)
+            report["forgotten"] += first["forgotten"]
     except (JobNotFound, CommandFailed) as error:  # not found, or of another kind: nothing was judged
         return refuse(error, args, USAGE)
     if print_json(args, report):
@@ -70,6 +72,8 @@ def run(args: Namespace) -> int:
     if args.field is not None:
         return _print_field(report, args.field)
     show(report)
+    if args.forget:
+        hint(f"forgot {plural(report['forgotten'], 'ended training')} that earlier checks saw")
     return EXITS[report["verdict"]]
 
 
