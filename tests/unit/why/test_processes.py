@@ -61,6 +61,12 @@ def test_numbers_between_two_looks() -> None:
     assert seen(One(20, ticks=(100, 50))).processes[20].cpu_cores == 0.0
 
 
+def test_memory_and_bytes_are_read_under_the_longest_spelling_of_a_path() -> None:
+    longest = "/./" + 48 * "./"  # see spell_path
+    one = parse_processes(reply(One(20)).replace(ROOT, longest), WORD, longest).processes[20]
+    assert (one.memory_bytes, one.bytes_per_second) == (2048 * 1024, 2000.0)
+
+
 def test_who_is_stopped_only_for_a_moment_is_not_stopped() -> None:
     states = {20: ("T", "S"), 21: ("S", "T"), 22: ("T", "T"), 23: ("R", "S"), 24: ("t", "R")}
     later = {pid: second for pid, (_, second) in states.items()}
