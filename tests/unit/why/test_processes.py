@@ -81,6 +81,7 @@ def test_who_is_stopped_only_for_a_moment_is_not_stopped() -> None:
     [
         ("pipe_read|0 0x3", "pipe:[7]", PIPE),
         ("anon_pipe_read|", "", PIPE),
+        ("poll_schedule_timeout.constprop.0|7 0x7f", "", EVENTS),
         ("futex_wait_queue|202 0x7f", "", LOCK),
         ("locks_lock_inode_wait|73 0x3", "/w/cache.lock", LOCK),
         ("|202 0x7f 0x0", "", LOCK),
