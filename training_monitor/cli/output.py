@@ -199,11 +199,15 @@ def _print_document(document: dict[str, Any]) -> None:
     _write(sys.stdout, _OUT, f"{json.dumps(plain(document), ensure_ascii=True, allow_nan=False)}\n")
 
 
+def surface() -> str:
+    """Return for whom hints are worded: the MCP server sets it for its commands."""
+    return os.environ.get("TRAINING_MONITOR_SURFACE", "shell")
+
+
 def refuse(error: TrainingMonitorError, args: Namespace, status: int) -> int:
     """Print an error to stderr, with --json also as JSON to stdout, and return the status."""
     if args.json:
-        surface = os.environ.get("TRAINING_MONITOR_SURFACE", "shell")  # the MCP server sets it for its commands
-        print_error(error.what, kind_of(error), spell(error.hint, surface))
+        print_error(error.what, kind_of(error), spell(error.hint, surface()))
     complain(error.spell("shell"))
     return status
 

@@ -82,6 +82,7 @@ CALLS: Mapping[str, Call] = {
     "search_offers": Call("vast.search_offers(query)", "training-monitor rent offers", "rentals with action: offers"),
     "read_under": Call(*["training-monitor mcp --read-under DIR"] * 3),
     "serve_acts": Call(*["training-monitor web --allow-write"] * 3),
+    "send_py_spy": Call("explain_training(target, py_spy=FILE)", *["training-monitor why TARGET --py-spy FILE"] * 2),
     "stop_job": Call("stop_job({0}, {1})", "training-monitor stop {0} {1}", "stop"),
     "withdraw": Call(
         "rent.Credits().withdraw({0}, dollars, reason, payment_id=id)",

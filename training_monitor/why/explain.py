@@ -14,6 +14,7 @@ from typing import Any
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandError, CommandTimedOut, SettingsError, TrainingMonitorError
+from training_monitor.core.masking import redact
 from training_monitor.core.models import Answer, GpuProcess, GpuTable, NewLog, Question
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
@@ -374,7 +375,7 @@ def _read_host(
         [each for each in built if marks <= training.processes[each.pid].variables.items()], training, named
     )
     answers = [known.answers[each.pid] for each in ranks if each.pid in known.answers]
-    remedies = remedies_of(training.facts, answers, host.name)
+    remedies = remedies_of(training.facts, answers, redact(host.name))
     unknown = [f"{host.name}: {each}" for each in beside.unread]
     if training.is_cut:
         unknown.append(f"{host.name}: no time was left to inspect all its processes")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from training_monitor.core.errors import CommandTimedOut, ParseError
+from training_monitor.core.errors import CommandTimedOut, Hint, ParseError
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.look.evidence import read_number
@@ -298,17 +298,19 @@ def _kind_of(file: str) -> str | None:
 
 def remedies_of(facts: HostFacts, answers: Sequence[StackAnswer], host: str) -> list[str]:
     """Say what would make the stacks visible that are not: the right that is missing, or the tool."""
-    lacks = {each.lack for each in answers}
-    told = []
+    lacks, at = {each.lack for each in answers}, host.replace("{", "(")  # a brace begins a place of a Hint
+    told: list[str] = []
     if "denied" in lacks:
         told.append(f"{host}: {_what_lets_trace(facts)}")
     if "none" in lacks:
         told.append(
-            f"{host}: Python stacks cannot be read: run pip install py-spy there, let py-spy be copied there (py_spy), "
-            "or create a training_monitor.TrainingMonitor in the script"
+            Hint(
+                f"{at}: Python stacks cannot be read: run pip install py-spy there, copy a py-spy there temporarily "
+                "({send_py_spy}), or create a training_monitor.TrainingMonitor in the script"
+            )
         )
     if "late" in lacks:
-        told.append(f"{host}: not all processes could be inspected in time: allow more time (timeout)")
+        told.append(Hint(f"{at}: not all processes could be inspected in time: allow more time ({{timeout=SECONDS}})"))
     return told
 
 

@@ -152,6 +152,7 @@ def format_explanation(told: Explained) -> ExplanationReport:
 
 def _group(each: RankGroup) -> RankGroupReport:
     waits = {rank.waits_for for rank in each.ranks}
+    masked["remedies"] = list(told.remedies)  # a `Hint` is worded for its reader later
     return RankGroupReport(
         ranks=sorted(rank.rank for rank in each.ranks if rank.rank is not None),
         pids=[rank.pid for rank in each.ranks],

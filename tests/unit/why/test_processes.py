@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from tests.unit.why.some_processes import ROOT, TRAIN, WORD, One, reply, seen, stack_of
-from training_monitor.core.errors import CommandTimedOut, ParseError
+from training_monitor.core.errors import CommandTimedOut, ParseError, spell
 from training_monitor.core.models import Gpu, GpuProcess, GpuTable
 from training_monitor.targets.replies import split_parts
 from training_monitor.why.find_ranks import build_ranks
@@ -203,9 +203,10 @@ def test_what_would_make_them_visible() -> None:
     [nobody] = remedies_of(HostFacts("gpu-a", True, 3), [StackAnswer(lack="denied")], "h")
     assert "ptrace_scope is 3" in nobody and "TrainingMonitor" in nobody
     [tool] = remedies_of(facts, [StackAnswer(lack="none")], "h")
-    assert "pip install py-spy" in tool and "py_spy" in tool
+    assert "pip install py-spy" in tool and "py_spy=FILE)" in tool
+    assert "why TARGET --py-spy FILE" in (spell(tool, "shell") or "")
     [late] = remedies_of(facts, [StackAnswer(lack="late")], "h")
-    assert "(timeout)" in late
+    assert "(timeout=SECONDS)" in late
 
 
 def test_a_rank_has_its_own_gpus() -> None:

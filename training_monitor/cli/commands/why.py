@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.argument_types import FILES, TARGETS, CommandParser, left_to_look
 from training_monitor.cli.command_table import Command
-from training_monitor.cli.output import OK, UNKNOWN, hint, number, paint, print_json, print_table, put, wrapped
+from training_monitor.cli.output import OK, UNKNOWN, hint, number, paint, print_json, print_table, put, surface, wrapped
+from training_monitor.core.errors import spell
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_bytes
 
@@ -38,6 +39,7 @@ def run(args: Namespace) -> int:
         hint(f"inspecting all ranks, for at most {args.timeout:g} s")
     given = {"also": args.also, "timeout": left_to_look(args), "py_spy": args.py_spy}
     report = explain_training(args.target, args.what, args.namespace, **given)
+    report["remedies"] = [spell(each, surface()) or each for each in report["remedies"]]
     if not print_json(args, report):
         _show(report, with_stacks=args.stacks)
     is_told = report["confidence"] != "none" or bool(report["culprits"])
