@@ -29,6 +29,34 @@ time.sleep(3600)
 """
 LEAVE = "import os, time; os.fork() and os._exit(0); open('there', 'w'); time.sleep(3600)"
 PARENT = "import os, time; os.fork() or os._exit(3); time.sleep(3600)"
+# Processes of multiprocessing, of which one waits for a FIFO that nobody writes, and the others for that one.
+WORKERS = """
+import multiprocessing, os, sys
+
+def read(barrier, number):
+    if number == 1:
+        open("number", "w").write(str(os.getpid()))
+        os.open("fifo", os.O_RDONLY) if sys.argv[3] == "open" else os.read(os.open("fifo", os.O_RDWR), 1)
+    if barrier:
+        barrier.wait()
+
+def call(number):
+    read(None, number)
+
+if __name__ == "__main__":
+    context, kind = multiprocessing.get_context(sys.argv[1]), sys.argv[2]
+    if kind == "pool":
+        with context.Pool(2) as pool:
+            pool.map(call, range(4), chunksize=1)
+    elif kind == "queue":
+        queue = context.Queue()
+        context.Process(target=read, args=(None, 1)).start()
+        queue.get()
+    else:
+        barrier = context.Barrier(2)
+        started = [context.Process(target=read, args=(barrier, number)) for number in range(2)]
+        [each.start() for each in started] + [each.join() for each in started]
+"""
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -193,6 +221,43 @@ def test_on_a_host_that_is_too_slow_what_was_reached_is_reported(start: Start, s
     assert f"which pid {holder.pid} (" in report["explanation"]
     assert (report["ranks"], report["missing_ranks"], done.returncode) == ([], [], 3)
     assert [each["host"] for each in report["silent"]] == ["local"] and report["seconds"] < 10
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "how", "confidence"),
+    [
+        ("fork", "processes", "open", "low"),
+        ("spawn", "processes", "read", "low"),
+        ("forkserver", "processes", "open", "low"),
+        ("fork", "pool", "read", "low"),
+        ("spawn", "pool", "open", "low"),
+        ("fork", "queue", "open", "medium"),
+    ],
+)
+def test_without_py_spy_the_worker_is_named_that_waits_for_no_other_process(
+    method: str,
+    kind: str,
+    how: str,
+    confidence: str,
+    start: Start,
+    surroundings: Surroundings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", f"{surroundings.tools}{os.pathsep}{os.defpath}")
+    (surroundings.folder / "work.py").write_text(WORKERS)
+    os.mkfifo(surroundings.folder / "fifo")
+    process = start(PYTHON, "work.py", method, kind, how)
+    number = surroundings.folder / "number"
+    assert wait_until(lambda: number.exists() and number.read_text())
+    stuck = Path(f"/proc/{number.read_text()}/wchan")
+    assert wait_until(lambda: any(word in stuck.read_text() for word in ("pipe", "partner", "fifo")))
+    done = run_command("why", "local", str(process.pid), "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0 and report["confidence"] == confidence, report["explanation"]
+    assert [str(each["pid"]) for each in report["culprits"]] == [number.read_text()], report["explanation"]
+    assert "--py-spy FILE" in report["remedies"][0]
+    listed = [*report["ranks"], *(child for rank in report["ranks"] for child in rank["children"])]
+    assert len(listed) >= 2 and all(each["waits_for"] for each in listed)
 
 
 def test_a_process_of_which_the_kernel_says_nothing_is_unknown(start: Start) -> None:

@@ -21,10 +21,16 @@ class Surroundings:
 
 
 def finding(
-    kind: str, text: str, *, is_hardware: bool = False, ranks: tuple[int, ...] = (), pids: tuple[int, ...] = ()
+    kind: str,
+    text: str,
+    *,
+    is_hardware: bool = False,
+    ranks: tuple[int, ...] = (),
+    pids: tuple[int, ...] = (),
+    awaits: tuple[int, ...] | None = None,
 ) -> Finding:
     """Return a finding whose place is not known yet; of its text, what may be shown."""
-    return Finding(kind, in_brief(text), "", is_hardware=is_hardware, ranks=ranks, pids=pids)
+    return Finding(kind, in_brief(text), "", is_hardware=is_hardware, ranks=ranks, pids=pids, awaits=awaits)
 
 
 def in_brief(text: str, most: int = MOST_TEXT) -> str:

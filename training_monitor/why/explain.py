@@ -62,7 +62,7 @@ from training_monitor.why.report import Explained, ExplanationReport, format_exp
 from training_monitor.why.roll_call import explain_roll_call
 from training_monitor.why.stacks import MORE_SECONDS, SeenStacks, read_spy, remove_spy, send_spy, stacks_question
 from training_monitor.why.surroundings import pod_findings, read_surroundings, surroundings_questions
-from training_monitor.why.waits import WAITS, find_causes
+from training_monitor.why.waits import WAITS, find_causes, with_awaited
 
 TIMEOUT = 20.0  # seconds
 _SHARE_OF_FINDING = 0.4  # of the time
@@ -370,6 +370,7 @@ def _read_host(
     waits = [each for each in beside.findings if each.kind in WAITS]
     others = [each for each in beside.findings if each.kind not in WAITS]
     marks = host.site.target.own_processes.items()  # of a job that shares its machine with others
+    training = with_awaited(training, waits)
     built = build_ranks(training, known, gpus.value, host.name, node)
     ranks = choose_training(
         [each for each in built if marks <= training.processes[each.pid].variables.items()], training, named

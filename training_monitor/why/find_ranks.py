@@ -28,7 +28,7 @@ from training_monitor.why.processes import (
     SeenProcess,
     SeenTraining,
 )
-from training_monitor.why.ranks import Frame, Rank, RankGpu, Stack
+from training_monitor.why.ranks import CHILD, DISK, TERMINAL, TIMER, Frame, Rank, RankGpu, Stack
 from training_monitor.why.stacks import SeenStacks, StackAnswer
 
 _MOST_CHILDREN, _COMMAND_LENGTH = 16, 200
@@ -55,10 +55,14 @@ def build_ranks(
     below = _children_of(chosen, table)
     found = []
     for pid in [*chosen, *(each for each in ended if each not in below)][:MOST_RANKS]:
-        children = [_rank(seen, stacks, gpus, host, node, each) for each in below.get(pid, ())]
-        told = [each for each in children if each.stacks or each.state == "D"]
+        children = [
+            _rank(seen, stacks, gpus, host, node, each)
+            for each in below.get(pid, ())
+            if not _is_helper(each, seen.processes)
+        ]
+        children.sort(key=lambda each: not (each.waits_outside or each.state in "DT"))
         rank = _rank(seen, stacks, gpus, host, node, pid)
-        found.append(replace(rank, children=tuple(told[:_MOST_CHILDREN])))
+        found.append(replace(rank, children=tuple(children[:_MOST_CHILDREN])))
     return tuple(sorted(found, key=lambda each: (each.rank is None, each.rank or 0, each.pid)))
 
 
@@ -189,11 +193,28 @@ def _spawner_of(pid: int, processes: Mapping[int, SeenProcess]) -> int:
 def _spawned(pid: int, running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int]:
     """Return the ranks that a process has started by `multiprocessing` and waits for."""
     answer = stacks.answers.get(pid)
-    if not (_joins(answer) or _joins_one(answer)):
+    if not (_joins(answer) or _joins_one(answer) or (not _main_frames(answer) and _awaits_spawned(pid, running))):
         return []
     children = [each for each in sorted(_pythons(running, stacks)) if _spawner_of(each, running) == pid]
     is_rank = any(name in _numbers_of(running[pid], answer) for name in RANK_VARIABLES)
     return children if _joins(answer) or (len(children) > 1 and not is_rank) else []
+
+
+def _awaits_spawned(pid: int, running: Mapping[int, SeenProcess]) -> bool:
+    """Return whether a process waits in the kernel for its children, all of which `multiprocessing` has started."""
+    parent = running[pid]
+    children = [each for each in running if _spawner_of(each, running) == pid and not _is_helper(each, running)]
+    is_awaited = parent.waits_for == CHILD and set(parent.awaits or children) <= set(children)
+    return is_awaited and all(_is_spawned(each, running) for each in children)
+
+
+def _is_spawned(pid: int, processes: Mapping[int, SeenProcess]) -> bool:
+    """Return whether `multiprocessing` has started a process, by its command line and that of its parent."""
+    each = processes[pid]
+    parent = processes.get(each.process.parent)
+    return "--multiprocessing-fork" in each.words or (
+        parent is not None and bool(each.words) and each.words == parent.words
+    )
 
 
 def _joins(answer: StackAnswer | None) -> bool:
@@ -241,11 +262,13 @@ def _rank(
     node: str | None,
     pid: int,
 ) -> Rank:
-    each, answer = seen.processes[pid], stacks.answers.get(pid) or StackAnswer(lack="none")
+    each, answer = seen.processes[pid], stacks.answers.get(pid) or StackAnswer()
     numbers = _numbers_of_rank(seen, stacks, pid)
     stacks_of_rank = _with_training_thread(answer.stacks)
     if stacks_of_rank != answer.stacks:  # what the kernel reports is another thread
-        each = replace(each, wait_channel=None, waits_for=None)
+        each = replace(
+            each, wait_channel=None, waits_for=None, waits_on=None, awaits=None, is_still=None, kernel_stack=()
+        )
     return Rank(
         host,
         pid,
@@ -262,8 +285,22 @@ def _rank(
         no_stacks=_why_no_stacks(answer, seen.facts),
         batches=answer.batches,
         uses_gpu=_uses_gpu(pid, seen, gpus),
+        waits_outside=_waits_outside(each, seen),
+        is_spawned=_is_spawned(pid, seen.processes),
         **shared_fields(Rank, each),
     )
+
+
+def _waits_outside(each: SeenProcess, seen: SeenTraining) -> bool | None:
+    """Return whether no process of the training can end the wait of one; None if that is open.
+
+    One that wakes up now and then, as in a loop that sleeps, may look at others each time.
+    """
+    if not each.is_still:
+        return None
+    if each.awaits is not None:
+        return seen.processes.keys().isdisjoint(each.awaits)
+    return True if each.waits_for in (TIMER, DISK, TERMINAL) else None
 
 
 def _with_training_thread(stacks: tuple[Stack, ...]) -> tuple[Stack, ...]:
@@ -297,5 +334,6 @@ def _why_no_stacks(answer: StackAnswer, facts: HostFacts) -> str | None:
     return {
         "denied": f"no permission to read its memory{said}",
         "late": "no time was left to query it",
+        "none": "py-spy is not installed there",
         "failed": f"its stacks could not be read{said}",
     }.get(answer.lack or "", "no method to read its stacks is available")

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
+from dataclasses import replace
 
 from training_monitor.core.masking import redact
 from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown
+from training_monitor.core.units import name_some
 from training_monitor.verdict.gpu_load import gpu_mode
-from training_monitor.why.ranks import CHILD, DISK, LOCK, PIPE, TERMINAL, TIMER, Frame, Rank
+from training_monitor.why.ranks import CHILD, DISK, LOCK, PIPE, TERMINAL, TIMER, Frame, Rank, Stack
 
 ENDED, STOPPED, BLOCKED, RUNS = "ZXx", "Tt", "D", "R"
 BUSY_CORES, RUNNING_CORES = 0.5, 0.05  # CPU seconds per second, from which on a rank computes; where it has to queue
@@ -128,6 +130,22 @@ def meeting_of(rank: Rank) -> Frame | None:
     return next((each for each in called if _BACKWARD.fullmatch(bare_name(each)) and _communicates(each)), None)
 
 
+def is_between_processes(rank: Rank) -> bool:
+    """Return whether a rank waits in a barrier, condition or event of `multiprocessing`."""
+    return _waits_for_processes(rank.main_stack) is not False
+
+
+def _waits_for_processes(stack: Sequence[Frame]) -> bool | None:
+    """Return True in a barrier of `multiprocessing`, None in its conditions and events, and False elsewhere.
+
+    The barrier is that of `threading` with a condition of `multiprocessing`.
+    """
+    called = _called(stack, own_frames(stack))
+    if not any(each.file.endswith("multiprocessing/synchronize.py") and bare_name(each) == "wait" for each in called):
+        return False
+    return any(each.file.endswith("/threading.py") and bare_name(each) == "_wait" for each in called) or None
+
+
 def has_name_of_collective(frame: Frame) -> bool:
     """Return whether a function is called like a collective, which one of a training's own may be too."""
     return bool(_COLLECTIVE.fullmatch(bare_name(frame)))
@@ -180,6 +198,11 @@ def where_is(rank: Rank) -> str | None:
     return f"{inside}{brief(called.function)}, called at {format_line(own)}"
 
 
+def as_main(rank: Rank, stack: Stack) -> Rank:
+    """Return a rank as it would be with this stack as that of its main thread."""
+    return replace(rank, stacks=(replace(stack, is_main=True),))
+
+
 def brief(text: str, most: int = 80) -> str:
     """Return the beginning of a foreign text on one line, secrets replaced; at most so many characters."""
     said = shown(redact(text))
@@ -198,6 +221,17 @@ def does(rank: Rank) -> str:
     if _is_blocked(rank):
         return "waits for a disk" + (f" ({brief(rank.wait_channel)})" if rank.wait_channel else "")
     return f"waits for {rank.waits_for}" if rank.waits_for else ""
+
+
+def wait_details(rank: Rank) -> str:
+    """Return the file that a rank waits for, and the processes that can end the wait, in brief; "" if unknown."""
+    told = [brief(rank.waits_on)] if rank.waits_on and rank.waits_on.startswith("/") else []
+    if rank.awaits:
+        pids = f"{'pid' if len(rank.awaits) == 1 else 'pids'} {name_some([str(each) for each in rank.awaits], 3)}"
+        told.append({CHILD: pids, LOCK: f"held by {pids}"}.get(rank.waits_for or "", f"other end: {pids}"))
+    elif rank.awaits is not None and rank.waits_for == PIPE:
+        told.append("other end: no visible process")
+    return ", ".join(told)
 
 
 def is_busy(rank: Rank) -> bool:
@@ -219,6 +253,8 @@ def waits_for_others(rank: Rank) -> bool | None:
     if rank.waits_for in _NEVER_A_MEETING or _is_blocked(rank) or computes(rank):
         return False
     stack = rank.main_stack
+    if (found := _waits_for_processes(stack)) is not False:
+        return found
     if rank.waits_for == LOCK and (not stack or _is_standard(stack[0])):
         return False
     return None if may_communicate(stack) else False

@@ -19,12 +19,12 @@ from training_monitor.why.stacks import StackAnswer
 
 LOOK_SECONDS = 2  # between two looks
 MOST_RANKS = 1024
-_COMMAND_BYTES = 1000
+_COMMAND_BYTES, _KERNEL_BYTES = 1000, 200_000
 LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 LOCAL_WORLD_SIZE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 _VARIABLES = (*RANK_VARIABLES, *LOCAL_RANK, *WORLD_SIZE, *LOCAL_WORLD_SIZE, "NODE_RANK")
-_STATUS = regex(r"\S{0,100}proc/(\d{1,10})/status:(Threads|VmRSS):\s{0,20}(\d{1,15})")
+_STATUS = regex(r"\S{0,100}proc/(\d{1,10})/status:(Threads|VmRSS|voluntary_ctxt_switches):\s{0,20}(\d{1,15})")
 _BYTES = regex(r"\S{0,100}proc/(\d{1,10})/io:([rw]char|read_bytes|write_bytes): (\d{1,19})")
 _CALL_OF_KERNEL = regex(r"\S{0,100}proc/(\d{1,10})/stack:\[<[0-9a-f]{1,16}>\] ([\w.]{1,100})\+0x\S{1,40}.{0,100}")
 _WAIT = regex(r"wait (\d{1,10}) ([\w.]{0,80})\|(.{0,300})")
@@ -72,6 +72,8 @@ _CHANNELS = {
     "poll_schedule": EVENTS,
     "do_select": EVENTS,
 }
+_OPENS_FIFO = ("fifo_open", "wait_for_partner")
+_CHILD_OF_CALL = regex(r"(?:61|260) 0x([0-9a-f]{1,8}) ")  # wait4 of x86_64 and of arm64
 # System calls by number, where the kernel names no function: Linux's tables of x86_64 and of arm64.
 _FILE = "a file"
 _CALLS: Mapping[str, Mapping[int, str]] = {
@@ -120,6 +122,10 @@ class SeenProcess:
     cpu_cores: float | None
     bytes_per_second: float | None
     meeting: Meeting | None = None
+    waits_on: str | None = None
+    awaits: tuple[int, ...] | None = None
+    is_still: bool | None = None
+    kernel_stack: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,7 @@ def processes_question(roots: str) -> Question[SeenTraining]:
         ranks=r"\|".join(_VARIABLES),
         seconds=LOOK_SECONDS,
         command_bytes=_COMMAND_BYTES,
+        kernel_bytes=_KERNEL_BYTES,
         environment_bytes=ENVIRONMENT_BYTES,
     )
     limit = LOOK_SECONDS + 30.0
@@ -187,7 +194,8 @@ def parse_processes(text: str, word: str, spelling: str, *, is_cut: bool = False
     span = second_up - first_up if first_up is not None and second_up is not None else 0.0
     ticks = read_whole(seen.facts.get("hz")) or 100
     status, bytes_first = _status(parts.get("status", "")), _bytes(parts.get("bytes", ""))
-    bytes_later, waits = _bytes(again), _waits(parts.get("waiting", ""))
+    status_later, bytes_later, waits = _status(again), _bytes(again), _waits(parts.get("waiting", ""))
+    kernel = _kernel_stacks(parts.get("kernel", ""))
     descriptors = _descriptors(parts.get("descriptors", ""), spelling)
     found: dict[int, SeenProcess] = {}
     for pid, process in seen.table.items():
@@ -196,6 +204,9 @@ def parse_processes(text: str, word: str, spelling: str, *, is_cut: bool = False
         now = later.get(pid)
         is_same = now is not None and now.start == process.start and span > 0
         channel, call = waits.get(pid, (None, ""))
+        file, woken = descriptors.get(pid, ""), (pid, "voluntary_ctxt_switches")
+        kind = _kind_of_call(call, seen.facts.get("machine", ""))
+        waits_for = _waits_for(channel, kind, file)
         moved = bytes_later[pid] - bytes_first[pid] if pid in bytes_first and pid in bytes_later else None
         found[pid] = SeenProcess(
             replace(process, state=_settled(process.state, now.state)) if now and is_same else process,
@@ -204,10 +215,14 @@ def parse_processes(text: str, word: str, spelling: str, *, is_cut: bool = False
             status.get((pid, "Threads")),
             _kibibytes(status.get((pid, "VmRSS"))),
             channel,
-            _waits_for(channel, call, seen.facts.get("machine", ""), descriptors.get(pid, "")),
+            waits_for,
             max(0, now.ticks - process.ticks) / ticks / span if now and is_same else None,
             max(0, moved) / span if moved is not None and is_same else None,
             seen.meeting_of(pid),
+            file if file and kind in (_FILE, SOCKET) else None,
+            _awaits(pid, channel, call, waits_for, seen.table),
+            status[woken] == status_later[woken] if is_same and woken in status and woken in status_later else None,
+            tuple(kernel.get(pid, ())),
         )
     named = tuple(int(pid) for pid in seen.facts.get("named", "").split() if pid.isdigit())
     return SeenTraining(_facts(seen.facts), found, named, seen.facts.get("searched") == "1", is_cut)
@@ -261,6 +276,15 @@ def _waits(text: str) -> dict[int, tuple[str | None, str]]:
     return {int(each[1]): (None if each[2] in ("", "0") else each[2], each[3]) for each in found if each}
 
 
+def _kernel_stacks(text: str) -> dict[int, list[str]]:
+    """Return the kernel functions that the main thread of each process is in, innermost first."""
+    found: dict[int, list[str]] = {}
+    for line in each_line(text):
+        if call := _CALL_OF_KERNEL.fullmatch(line):
+            found.setdefault(int(call[1]), []).append(call[2])
+    return found
+
+
 def _descriptors(text: str, spelling: str) -> dict[int, str]:
     """Return what the file is that the system call of each process is about, from the lines of `ls -ldn`."""
     found: dict[int, str] = {}
@@ -273,16 +297,33 @@ def _descriptors(text: str, spelling: str) -> dict[int, str]:
     return found
 
 
-def _waits_for(channel: str | None, call: str, machine: str, file: str) -> str | None:
-    """Return what a thread waits for, by the kernel function in which it sleeps, or else by its system call."""
+def _kind_of_call(call: str, machine: str) -> str | None:
     number = read_whole(call.partition(" ")[0])
-    kind = _CALLS.get(machine, {}).get(number) if number is not None else None
+    return _CALLS.get(machine, {}).get(number) if number is not None else None
+
+
+def _waits_for(channel: str | None, kind: str | None, file: str) -> str | None:
+    """Return what a thread waits for, by the kernel function in which it sleeps, or else by its kind of system call."""
     if kind == _FILE and _TERMINAL.match(file):  # which wakes its readers as a socket does
         return TERMINAL
     for beginning, reason in _CHANNELS.items():
         if channel and channel.startswith(beginning):
             return reason
     return _kind_of(file) if kind == _FILE else kind
+
+
+def _awaits(
+    pid: int, channel: str | None, call: str, waits_for: str | None, table: Mapping[int, Process]
+) -> tuple[int, ...] | None:
+    """Return the processes that one waits for by its system call: a child; nobody while it opens a FIFO; None: unknown.
+
+    The kernel wakes who opens a FIFO as soon as any process opens its other end.
+    """
+    if channel and channel.startswith(_OPENS_FIFO):
+        return ()
+    child = _CHILD_OF_CALL.match(call) if waits_for == CHILD else None
+    awaited = table.get(int(child[1], 16)) if child else None
+    return (awaited.pid,) if awaited and awaited.parent == pid else None
 
 
 def _kind_of(file: str) -> str | None:

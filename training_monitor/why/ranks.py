@@ -55,7 +55,11 @@ class Rank:
         pid: on that host. command: the beginning of its command line, secrets replaced.
         rank, local_rank, world_size, local_world_size: by the environment in which it was started.
         state: a letter as in /proc/PID/stat. wait_channel: the kernel function that its main thread sleeps in.
-        waits_for: what that thread waits for: one of the words above.
+        waits_for: what that thread waits for: one of the words above. waits_on: the file, pipe or socket it is about.
+        awaits: the processes that can end that wait: the child it waits for, the holders of a file lock, those with the
+            other end of a pipe. is_still: whether that thread slept all the time between two looks.
+        kernel_stack: the kernel functions that that thread is in, innermost first; only root can read them.
+        waits_outside: whether no process of the training can end that wait.
         cpu_cores, bytes_per_second: CPU and bytes read and written, between two looks.
         gpus: those that it is known to use.
         stacks: of its threads. stacks_from: in-script | py-spy | remote_exec | remote_debugging, whichever way worked
@@ -63,7 +67,8 @@ class Rank:
         no_stacks: why there are none, and which right would help.
         batches: how many it has begun, by the TrainingMonitor in the script.
         uses_gpu: whether it uses a GPU, which is unknown in a container, where nvidia-smi lists no processes.
-        children: its data workers and other processes below it, of which the stacks are known or that wait for a disk.
+        is_spawned: whether `multiprocessing` started it.
+        children: its data workers and other processes below it, at most 16.
         meeting: where it meets the other ranks.
     """
 
@@ -78,6 +83,11 @@ class Rank:
     state: str = "?"
     wait_channel: str | None = None
     waits_for: str | None = None
+    waits_on: str | None = None
+    awaits: tuple[int, ...] | None = None
+    is_still: bool | None = None
+    kernel_stack: tuple[str, ...] = ()
+    waits_outside: bool | None = None
     cpu_cores: float | None = None
     bytes_per_second: float | None = None
     threads: int | None = None
@@ -88,6 +98,7 @@ class Rank:
     no_stacks: str | None = None
     batches: int | None = None
     uses_gpu: bool | None = None
+    is_spawned: bool = False
     children: tuple[Rank, ...] = ()
     meeting: Meeting | None = None
 
@@ -129,7 +140,7 @@ class Finding:
             processes stopped | debugger | terminal | zombie | ended | lock | pipe.
         text: one sentence. host, node: where, as in `Rank`.
         is_hardware: whether it is a fault of the machine, so that the next attempt should avoid the node.
-        ranks: those that it names. pids: the same, by process.
+        ranks: those that it names. pids: the same, by process. awaits: as in `Rank`.
     """
 
     kind: str
@@ -139,6 +150,7 @@ class Finding:
     is_hardware: bool = False
     ranks: tuple[int, ...] = ()
     pids: tuple[int, ...] = ()
+    awaits: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

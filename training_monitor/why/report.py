@@ -11,7 +11,7 @@ from training_monitor.core.envelope import schema_name
 from training_monitor.core.masking import plain
 from training_monitor.core.reports import document, key_types, list_of, report_of
 from training_monitor.core.values import Verdict
-from training_monitor.why.places import where_is
+from training_monitor.why.places import wait_details, where_is
 from training_monitor.why.ranks import (
     Explanation,
     Finding,
@@ -28,15 +28,20 @@ if TYPE_CHECKING:
 
 _FRAME = document("FrameReport", "", Frame)
 _STACK = document("ThreadStackReport", "The stack of one thread, innermost call first.", Stack, frames=list_of(_FRAME))
-_OF_A_RANK = key_types(Rank, uses_gpu="", meeting="", children="") | {
+_OF_A_RANK = key_types(Rank, uses_gpu="", meeting="", is_spawned="", children="") | {
     "gpus": list_of(document("RankGpuReport", "", RankGpu)),
     "where": str | None,
+    "wait_details": str,
     "stacks": list_of(_STACK),
 }
+_KEYS_OF_CHILD = (
+    *("pid", "command", "state", "wait_channel", "waits_for", "waits_on", "awaits", "is_still", "kernel_stack"),
+    *("waits_outside", "wait_details", "cpu_cores", "memory_bytes", "where", "stacks", "no_stacks"),
+)
 _CHILD = document(
     "ChildReport",
     "A process below a rank, such as a data worker; `where` as in `RankGroupReport`.",
-    {key: _OF_A_RANK[key] for key in ("pid", "command", "state", "waits_for", "cpu_cores", "where", "stacks")},
+    {key: _OF_A_RANK[key] for key in _KEYS_OF_CHILD},
 )
 _RANK = document(
     "RankReport",
@@ -147,12 +152,12 @@ def format_explanation(told: Explained) -> ExplanationReport:
         unknown=list(told.unknown),
     )
     masked: ExplanationReport = plain(report)
+    masked["remedies"] = list(told.remedies)  # a `Hint` is worded for its reader later
     return masked
 
 
 def _group(each: RankGroup) -> RankGroupReport:
     waits = {rank.waits_for for rank in each.ranks}
-    masked["remedies"] = list(told.remedies)  # a `Hint` is worded for its reader later
     return RankGroupReport(
         ranks=sorted(rank.rank for rank in each.ranks if rank.rank is not None),
         pids=[rank.pid for rank in each.ranks],
@@ -163,5 +168,9 @@ def _group(each: RankGroup) -> RankGroupReport:
 
 
 def _rank(each: Rank) -> dict[str, Any]:
-    children = [report_of(_CHILD, child, where=where_is(child)) for child in each.children]
-    return report_of(_RANK, each, where=where_is(each), children=children)
+    children = [report_of(_CHILD, child, **_own_keys(child)) for child in each.children]
+    return report_of(_RANK, each, **_own_keys(each), children=children)
+
+
+def _own_keys(each: Rank) -> dict[str, Any]:
+    return {"where": where_is(each), "wait_details": wait_details(each)}

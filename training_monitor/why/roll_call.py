@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from training_monitor.why.meetings import are_doubtful, find_contradiction
+from training_monitor.why.outside import find_child, find_outside
 from training_monitor.why.places import (
     BUSY,
     COMPUTES,
@@ -23,12 +24,14 @@ from training_monitor.why.places import (
     format_line,
     gpu_place,
     has_name_of_collective,
+    is_between_processes,
     is_busy,
     kernel_place,
     meeting_of,
     own_frames,
     place_of,
     same,
+    wait_details,
     waits_for_others,
     where_is,
 )
@@ -185,6 +188,9 @@ def _find_culprits(
         confidence = min(confidence, "low", key=_LEVELS.index)
     elif seen.silent and confidence == "high":
         confidence = "medium"
+    if len(alive) == 1 and not (missing or odd or seen.silent):
+        children, confidence = find_child(alive[0])
+        odd = tuple(map(_culprit, children))
     culprits = (*_absent(missing), *(odd or _ended(seen, alive)))
     return culprits, ("low" if confidence == "none" else confidence) if culprits else "none"
 
@@ -207,7 +213,9 @@ def _find_odd(
     if waiting:
         odd = _differ(kernel_place, blind, waiting.ranks, least=1 if waiting.waits else 3)
     else:
-        odd = _differ(kernel_place, alive, alive) if not groups else []
+        odd = _differ(kernel_place, alive, alive) or find_outside(alive) if not groups else []
+        if all(each.waits_outside for each in alive if each not in odd):  # they wait for no rank
+            odd = []
     if odd:
         return tuple(map(_culprit, odd)), "low"
     by_gpu = [Culprit(each.rank, _GPU_WORDS[gpu_place(each) or ""], each) for each in _differ(gpu_place, alive, alive)]
@@ -251,6 +259,8 @@ def _confidence(odd: Sequence[Rank], waiting: RankGroup, groups: Sequence[RankGr
     if all(meeting_of(each) for each in odd):
         return "low"
     open_ones = [each for each in odd if waits_for_others(each) is None]
+    if all(map(is_between_processes, waiting.ranks)):  # any process may be the one that they wait for
+        return "medium" if waiting.waits and not open_ones else "low"
     if open_ones and not _is_majority(waiting, groups):
         return "low"
     if waiting.waits:
@@ -373,7 +383,8 @@ def _culprit(rank: Rank) -> Culprit:
     if what in (COMPUTES, BUSY):
         what += f" ({rank.cpu_cores:.1f} CPUs)"
     if not where:
-        return Culprit(rank.rank, what or "differs from the others", rank)
+        details = wait_details(rank)
+        return Culprit(rank.rank, (what or "differs from the others") + (f" ({details})" if details else ""), rank)
     if rank.state in STOPPED:
         return Culprit(rank.rank, f"{what}, in {where}", rank, where)
     if meeting_of(rank):

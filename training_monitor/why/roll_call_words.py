@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from training_monitor.core.regex import regex
 from training_monitor.core.units import name_some, plural
 from training_monitor.targets.target import call_host
-from training_monitor.why.places import BLOCKED, ENDED, STOPPED, brief, does, is_library, own_frames, where_is
-from training_monitor.why.ranks import Culprit, Explanation, Rank, RankGroup, RollCall
+from training_monitor.why.places import BLOCKED, ENDED, STOPPED, as_main, brief, does, is_library, own_frames, where_is
+from training_monitor.why.ranks import LOCK, Culprit, Explanation, Rank, RankGroup, RollCall
 
 _MOST_NAMED, _MOST_FINDINGS, _MOST_REASON = 4, 3, 200
 _DATA_WORKER = regex(r"/torch/utils/data/_utils/worker|/multiprocessing/(?:queues|connection)")
@@ -51,7 +51,7 @@ def _story(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_moving:
         yield from _stragglers(alive)
         yield _standing(seen, alive, found)
     elif found.culprits:
-        yield "; ".join([_waiting(seen, alive, found), *_accused(found)]) + _advice(found)
+        yield "; ".join([_waiting(seen, alive, found), *_accused(found, alive)]) + _advice(found, alive)
         for each in found.culprits[:_MOST_NAMED]:
             yield from _children(each.seen)
         if _waiting_group(alive, found):
@@ -135,7 +135,7 @@ def _who(ranks: Sequence[Rank], seen: RollCall, alive: Sequence[Rank], found: Ex
     total = len(alive) if is_part else len(alive) + len(found.missing)
     if total == 1:
         return f"{_name(ranks[0].rank, ranks[0])}, the only {'one seen' if is_part else 'rank'},"
-    if len(ranks) == 1 and ranks[0].main_stack:
+    if len(ranks) == 1 and (ranks[0].main_stack or total == 2):
         return _name(ranks[0].rank, ranks[0])
     if len(ranks) == total:
         return f"{'both' if total == 2 else f'all {total}'} ranks{' seen' if is_part else ''}"
@@ -153,7 +153,7 @@ def _elsewhere(found: Explanation) -> Iterator[str]:
 # ---------------------------------------------------------------- who is accused
 
 
-def _accused(found: Explanation) -> Iterator[str]:
+def _accused(found: Explanation, alive: Sequence[Rank]) -> Iterator[str]:
     alike: dict[str, list[Culprit]] = {}
     for each in found.culprits:
         alike.setdefault(each.why, []).append(each)
@@ -161,11 +161,24 @@ def _accused(found: Explanation) -> Iterator[str]:
         if culprits[0].seen is None and culprits[0].rank in found.missing[:1]:
             yield f"{_numbers(found.missing)} {_for(found.missing, why)}"
         elif len(culprits) == 1:
-            yield f"{_name(culprits[0].rank, culprits[0].seen)} {why}"
+            yield f"{_name_of(culprits[0], alive)} {why}"
+        elif _is_child(culprits[0], alive):
+            yield f"its child processes with {_names_of(culprits)} {_for(culprits, why)}"
         else:
             yield f"{_names_of(culprits)} {_for(culprits, why)}"
     if left := sum(map(len, list(alike.values())[_MOST_NAMED:])):
         yield f"and {left} more"
+
+
+def _is_child(culprit: Culprit, alive: Sequence[Rank]) -> bool:
+    """Return whether a culprit is a child of the only rank, and no rank itself."""
+    return len(alive) == 1 and culprit.seen in alive[0].children
+
+
+def _name_of(culprit: Culprit, alive: Sequence[Rank]) -> str:
+    if culprit.seen and _is_child(culprit, alive):
+        return f"its child process with pid {culprit.seen.pid}"
+    return _name(culprit.rank, culprit.seen)
 
 
 def _names_of(culprits: Sequence[Culprit]) -> str:
@@ -175,13 +188,15 @@ def _names_of(culprits: Sequence[Culprit]) -> str:
     return _numbers(sorted(each.rank for each in culprits if each.rank is not None))
 
 
-def _advice(found: Explanation) -> str:
+def _advice(found: Explanation, alive: Sequence[Rank]) -> str:
     odd = [each for each in found.culprits if each.seen]
     if not odd:
         return ""
     if found.confidence != "low":
         return ": look there"
-    return f": perhaps the others wait for {'it' if len(odd) == 1 else 'them'}"
+    is_pair = len(alive) == 2 and len(odd) == 1
+    who = "the training waits" if _is_child(odd[0], alive) else "the other waits" if is_pair else "the others wait"
+    return f": perhaps {who} for {'it' if len(odd) == 1 else 'them'}"
 
 
 def _children(rank: Rank | None) -> Iterator[str]:
@@ -212,15 +227,30 @@ def _why_unknown(alive: Sequence[Rank], found: Explanation) -> Iterator[str]:
         return
     if len(alive) == 1:
         yield from _children(alive[0])
+        yield from _threads(alive[0])
     elif len(blind) == len(alive):
-        yield "no stacks could be read, and nothing else distinguishes the ranks: it is unknown which one is late"
+        yield f"no stacks could be read{_because(blind)}, and the kernel's report does not show which rank is late"
     elif blind:
-        yield f"no stack of {_names(blind)} could be read: it is unknown which rank is late"
+        yield f"no stack of {_names(blind)} could be read{_because(blind)}: it is unknown which rank is late"
     elif len(found.groups) > 1 and all(each.waits for each in found.groups):
         yield "all of them wait for others, in different calls: it is unknown which one is late"
     else:
         yield "nothing distinguishes the ranks: it is unknown which one is late"
     yield from _stragglers(alive)
+
+
+def _because(blind: Sequence[Rank]) -> str:
+    reasons = list(dict.fromkeys(each.no_stacks for each in blind if each.no_stacks))
+    return f" ({brief(reasons[0], _MOST_REASON)})" if len(reasons) == 1 else ""
+
+
+def _threads(rank: Rank) -> Iterator[str]:
+    """Say where the threads are for which the main thread may wait."""
+    if rank.waits_for == LOCK and rank.main_stack:
+        others = [each for each in rank.stacks if not each.is_main and not all(map(is_library, each.frames))]
+        at = [f"{brief(each.thread)} is in {where_is(as_main(rank, each))}" for each in others]
+        if at:
+            yield f"other threads of the process: {name_some(at, _MOST_NAMED, '; ')}"
 
 
 def _stragglers(alive: Sequence[Rank]) -> Iterator[str]:

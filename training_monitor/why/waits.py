@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.regex import regex
@@ -66,18 +66,26 @@ def _say_zombie(pid: int, code: int, parent: int, name: str) -> Finding:
 
 
 def _say_wait(wait: _Wait) -> Finding:
-    others = [_name(pid, name) for pid, name in wait.ends.items() if pid > 0 and pid != wait.pid]
+    ends = {pid: name for pid, name in wait.ends.items() if pid > 0 and pid != wait.pid}
+    others, awaits = [_name(pid, name) for pid, name in ends.items()], tuple(ends)
     named = name_some(others, _MOST_NAMED)
     if wait.kind == "lock":
         lock = f"the lock ({wait.how.lower()}) of {wait.path or 'a file'}"
         held = f"which {named} holds" if others else "whose holder is unknown"
-        return finding("lock", f"pid {wait.pid} waits for {lock}, {held}", pids=(wait.pid,))
+        return finding("lock", f"pid {wait.pid} waits for {lock}, {held}", pids=(wait.pid,), awaits=awaits or None)
     pipe = wait.path if wait.path.startswith("/") else "a pipe"
     does = f"pid {wait.pid} {'reads' if wait.how == 'reads' else 'writes to'} {pipe}"
     opposite = "write to" if wait.how == "reads" else "read"
     nobody = f"which no other visible process has open for {'writing' if wait.how == 'reads' else 'reading'}"
     said = f"which {named} should {opposite}" if others else nobody
-    return finding("pipe", f"{does}, {said}", pids=(wait.pid,))
+    return finding("pipe", f"{does}, {said}", pids=(wait.pid,), awaits=awaits)
+
+
+def with_awaited(training: SeenTraining, waits: Sequence[Finding]) -> SeenTraining:
+    """Return the same training, with the processes that its processes wait for by a lock or a pipe."""
+    known = {pid: each.awaits for each in waits if each.awaits is not None for pid in each.pids}
+    processes = {pid: replace(each, awaits=known.get(pid, each.awaits)) for pid, each in training.processes.items()}
+    return replace(training, processes=processes)
 
 
 # ---------------------------------------------------------------- what explains a hang

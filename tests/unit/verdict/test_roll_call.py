@@ -48,7 +48,7 @@ IN_ALL_REDUCE = "in all_reduce, called at train.py:88"
 IN_LOAD_BATCH = "in data.py:41 load_batch, which waits for a pipe"
 PERHAPS = "perhaps the others wait for it."
 NOTHING_TELLS = "Nothing distinguishes the ranks: it is unknown which one is late."
-NO_STACKS = "No stacks could be read, and nothing else distinguishes the ranks: it is unknown which one is late."
+NO_STACKS = "No stacks could be read, and the kernel's report does not show which rank is late."
 
 
 # ---------------------------------------------------------------- by their stacks
@@ -299,7 +299,7 @@ def test_without_stacks_it_is_unknown_where_the_kernel_says_the_same_or_nothing(
         (a_rank(0, (), 2), a_rank(1, (), 2, waits_for=PIPE)),
         [],
         "none",
-        f"1 of 2 ranks waits for a socket; 1 of 2 ranks waits for a pipe. {NO_STACKS}",
+        f"Rank 0 (pid 100) waits for a socket; rank 1 (pid 101) waits for a pipe. {NO_STACKS}",
     )
     two_and_two = world(4, {each: a_rank(each, (), waits_for=PIPE) for each in (0, 1)}, stacks=())
     check(two_and_two, [], "none", f"2 of 4 ranks wait for a pipe; 2 of 4 ranks wait for a socket. {NO_STACKS}")
@@ -316,7 +316,7 @@ def test_some_stacks_are_known_and_others_are_not() -> None:
         world(2, {1: a_rank(1, (), 2, waits_for=PIPE)}),
         [1],
         "low",
-        f"Rank 0 (pid 100) waits {IN_ALL_REDUCE}; rank 1 (pid 101) waits for a pipe: {PERHAPS}",
+        f"Rank 0 (pid 100) waits {IN_ALL_REDUCE}; rank 1 (pid 101) waits for a pipe: perhaps the other waits for it.",
     )
     unclear = f"3 of 4 ranks wait {IN_ALL_REDUCE}. No stack of rank 1 could be read: it is unknown which rank is late."
     check(world(4, {1: a_rank(1, ())}), [], "none", unclear)

@@ -27,6 +27,7 @@ class One:
     file: str = ""
     ticks: tuple[int, int] = (100, 100)
     start: tuple[int, int] = (50, 50)
+    switches: tuple[int, int] = (7, 7)
 
 
 def row(each: One, at: int, state: str) -> str:
@@ -37,6 +38,11 @@ def head(name: str, bodies: Mapping[int, str]) -> str:
     return "".join(f"==> {ROOT}proc/{pid}/{name} <==\n{body}\n" for pid, body in bodies.items())
 
 
+def switches(pids: Mapping[int, One], at: int) -> str:
+    lines = (f"{ROOT}proc/{pid}/status:voluntary_ctxt_switches:\t{each.switches[at]}\n" for pid, each in pids.items())
+    return "".join(lines)
+
+
 def reply(*processes: One, facts: str = "", later: Mapping[int, str] | None = None) -> str:
     """What `call_roll` prints."""
     pids = {each.pid: each for each in processes}
@@ -45,7 +51,8 @@ def reply(*processes: One, facts: str = "", later: Mapping[int, str] | None = No
         "table": "".join(row(each, 0, each.state) for each in processes),
         "status": "".join(
             f"{ROOT}proc/{pid}/status:Threads:\t7\n{ROOT}proc/{pid}/status:VmRSS:\t 2048 kB\n" for pid in pids
-        ),
+        )
+        + switches(pids, 0),
         "bytes": "".join(f"{ROOT}proc/{pid}/io:rchar: 1000\n{ROOT}proc/{pid}/io:read_bytes: 5\n" for pid in pids),
         "command": head("cmdline", {pid: "\x1f".join((*each.words, "")) for pid, each in pids.items()}),
         "environment": head(
@@ -57,9 +64,11 @@ def reply(*processes: One, facts: str = "", later: Mapping[int, str] | None = No
             for pid, each in pids.items()
             if each.file
         ),
+        "kernel": "".join(f"{ROOT}proc/{pid}/stack:[<0>] do_wait+0x5/0x9\n" for pid in pids),
         "again": "up=1002.00\n"
         + "".join(row(each, 1, (later or {}).get(each.pid, each.state)) for each in processes)
-        + "".join(f"{ROOT}proc/{pid}/io:rchar: 5000\n" for pid in pids),
+        + "".join(f"{ROOT}proc/{pid}/io:rchar: 5000\n" for pid in pids)
+        + switches(pids, 1),
         "end": "",
     }
     return "".join(f"\n{WORD} {key}\n{body}" for key, body in parts.items())

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.verdict.some_ranks import PACKAGES, STD
-from tests.unit.why.some_processes import One, joining, ranks, seen, stack_of
+from tests.unit.why.some_processes import TRAIN, One, joining, ranks, seen, stack_of
 from training_monitor.core.models import Gpu, GpuProcess, GpuTable
 from training_monitor.why.find_ranks import build_ranks, choose_ranks, choose_training
 from training_monitor.why.processes import SeenTraining
@@ -89,7 +89,7 @@ def test_data_workers_have_the_number_of_their_rank_and_are_its_children() -> No
     helper = One(40, 31, ("gzip",), state="D")
     answers = {30: stack_of(RANK=1)}
     [found] = build_ranks(seen(rank, *workers, helper), SeenStacks(answers, (20, 30, 31)), None, "local", None)
-    assert (found.pid, [each.pid for each in found.children]) == (20, [30, 31, 40])
+    assert (found.pid, [each.pid for each in found.children]) == (20, [31, 40, 30]), "those that wait for a disk first"
 
 
 def test_without_numbers_the_topmost_pythons_are_the_ranks() -> None:
@@ -299,3 +299,37 @@ def test_whether_a_rank_uses_a_gpu() -> None:
     assert (uses("has_gpu=0\n"), uses("has_gpu=1\n"), uses("")) == (False, None, None)
     assert uses("has_gpu=1\n", 20) is True
     assert uses("has_gpu=1\n", 77) is None, "of another container"
+
+
+SPAWNED = ("python", "-c", "from multiprocessing.spawn import spawn_main", "--multiprocessing-fork")
+
+
+def family(*words: tuple[str, ...], wait: str = "do_wait|", **known: object) -> list[One]:
+    """A process that waits for its children, and its children."""
+    return [One(20, wait=wait, **known), *(One(30 + at, 20, each) for at, each in enumerate(words))]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("words", [TRAIN, SPAWNED])
+def test_without_stacks_the_awaited_processes_of_multiprocessing_are_the_ranks(words: tuple[str, ...]) -> None:
+    for wait in ("do_wait|", "do_wait|61 0x1f 0x7f 0x0"):
+        assert ranks(*family(words, words, wait=wait)) == [(30, None), (31, None)]
+    helper = ("python", "-c", "from multiprocessing.resource_tracker import main")
+    assert ranks(*family(words, words, helper)) == [(30, None), (31, None)]
+
+
+def test_data_workers_of_a_process_that_waits_for_another_child_are_no_ranks() -> None:
+    for others in ([TRAIN], [TRAIN, TRAIN, ("gsutil", "cp")]):
+        assert ranks(*family(*others)) == [(20, None)]
+    assert ranks(*family(TRAIN, TRAIN, wait="do_wait|61 0x63 0x7f 0x0"), One(99, 20, ("gsutil",))) == [(20, None)]
+    assert ranks(*family(TRAIN, TRAIN, wait="pipe_read|")) == [(20, None)]
+    assert ranks(*family(TRAIN, TRAIN, variables={"RANK": 0})) == [(20, 0)]
+
+
+def test_children_are_listed_without_stacks_those_that_wait_outside_the_training_first() -> None:
+    one, *children = family(TRAIN, TRAIN, wait="pipe_read|")
+    children[1].wait = "hrtimer_nanosleep|"
+    [rank] = build_ranks(seen(one, *children), SeenStacks({}, (20, 30, 31)), None, "local", None)
+    assert [(each.pid, each.waits_outside, each.is_spawned) for each in rank.children] == [
+        (31, True, True),
+        (30, None, True),
+    ]

@@ -110,6 +110,22 @@ def test_what_a_process_waits_for(wait: str, file: str, what: str | None) -> Non
     assert seen(One(20, wait=wait, file=file)).processes[20].waits_for == what
 
 
+def test_what_the_kernel_reports_of_a_wait() -> None:
+    def wait(of: str, file: str = "", **known: object) -> tuple[str | None, tuple[int, ...] | None, bool | None]:
+        found = seen(One(20, wait=of, file=file, **known), One(21, 20), One(22)).processes[20]  # type: ignore[arg-type]
+        assert found.kernel_stack == ("do_wait",)
+        return found.waits_on, found.awaits, found.is_still
+
+    assert wait("pipe_read|0 0x3", "/w/fifo") == ("/w/fifo", None, True)
+    assert wait("pipe_read|0 0x3", "/w/fifo", switches=(7, 9)) == ("/w/fifo", None, False)
+    assert wait("pipe_read|0 0x3", "/w/fifo", start=(50, 51)) == ("/w/fifo", None, None), "another process by now"
+    assert wait("hrtimer_nanosleep|230 0x1 0x0", "/w/log") == (None, None, True), "its first argument is a clock"
+    assert wait("wait_for_partner|257 0x9") == (None, (), True), "nobody has the other end of the FIFO"
+    assert wait("do_wait|61 0x15 0x7f") == (None, (21,), True)
+    for no_child in ("61 0x16 0x7f", "61 0xffffffff 0x7f", "61 0x9999 0x7f", "247 0x15 0x7f", ""):
+        assert wait(f"do_wait|{no_child}") == (None, None, True)
+
+
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
@@ -190,7 +206,8 @@ def test_why_there_are_no_stacks() -> None:
     )
     assert why(StackAnswer(lack="failed", said="token=abcdefgh1234")) == "its stacks could not be read: token=***"
     assert why(StackAnswer(lack="late")) == "no time was left to query it"
-    assert why(StackAnswer(lack="none")) == "no method to read its stacks is available"
+    assert why(StackAnswer(lack="none")) == "py-spy is not installed there"
+    assert why(StackAnswer()) == "no method to read its stacks is available", "it may run no Python"
 
 
 def test_what_would_make_them_visible() -> None:

@@ -10,7 +10,7 @@ from tests.unit.why.some_processes import One, seen
 from training_monitor.core.errors import ParseError
 from training_monitor.why.beside import Surroundings
 from training_monitor.why.ranks import TERMINAL, Frame, Rank, Stack
-from training_monitor.why.waits import find_causes, parse_waits
+from training_monitor.why.waits import find_causes, parse_waits, with_awaited
 
 
 def texts(text: str) -> list[tuple[str, str]]:
@@ -104,3 +104,11 @@ def test_a_rank_that_waits_for_input() -> None:
     assert causes(ranks=(at("_cmdloop", "/usr/lib/python3.11/pdb.py"),)) == [("debugger", (20,))]
     assert causes(ranks=(at("run", "/usr/lib/python3.11/bdb.py"),)) == [("terminal", (20,))]
     assert causes(ranks=(replace(at("run", "/w/pdb/train.py"), waits_for=None),)) == []
+
+
+def test_a_wait_names_the_processes_that_can_end_it() -> None:
+    waits = "pipe 20 reads pipe:[1]\nend 20 me\nend 21 worker\npipe 21 reads /w/fifo\nend 21 me\n"
+    found = parse_waits(f"{waits}lock 22 FLOCK /w/a\nend -1 \nend\n").findings
+    assert [(each.pids, each.awaits) for each in found] == [((20,), (21,)), ((21,), ()), ((22,), None)]
+    training = with_awaited(seen(One(20), One(21, 20), One(22, 20)), found)
+    assert {pid: each.awaits for pid, each in training.processes.items()} == {20: (21,), 21: (), 22: None}

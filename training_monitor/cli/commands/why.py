@@ -54,7 +54,10 @@ def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
         put("\n")
         ranks = report["ranks"][:_MOST_ROWS]
         header = ("RANK", "HOST", "PID", "STATE", "CPU", "MEMORY", "GPUS", "WAITS FOR", "WHERE")
-        print_table(header, [_row(report, each) for each in ranks], gives_way=(8, 1))
+        rows = [_row(report, each) for each in ranks]
+        for each in ranks[0]["children"] if len(ranks) == 1 else ():
+            rows.append(_row(report, {"rank": "child", "host": ranks[0]["host"], "gpus": (), **each}))
+        print_table(header, rows, gives_way=(8, 1))
         if len(report["ranks"]) > _MOST_ROWS:
             hint(f"{len(report['ranks']) - _MOST_ROWS} more ranks: --json lists all of them")
     if report["findings"]:
@@ -78,7 +81,7 @@ def _row(report: ExplanationReport, each: Mapping[str, Any]) -> tuple[str, ...]:
         format_bytes(each["memory_bytes"]),
         " ".join(map(_gpu, each["gpus"])) or "-",
         each["waits_for"] or "-",
-        each["where"] or each["no_stacks"] or "-",
+        each["where"] or each["wait_details"] or each["no_stacks"] or "-",
     )
 
 
@@ -95,10 +98,17 @@ def _stacks(each: Mapping[str, Any]) -> Iterator[str]:
     yield f"\n{name} on {shown(each['host'])}, {each['stacks_from'] or 'no'} stacks"
     for stack in each["stacks"]:
         yield from _stack(stack, "  ")
+    yield from _kernel_stack(each, "  ")
     for child in each["children"]:
         yield f"  child {child['pid']}"
         for stack in child["stacks"]:
             yield from _stack(stack, "    ")
+        yield from _kernel_stack(child, "    ")
+
+
+def _kernel_stack(each: Mapping[str, Any], indent: str) -> Iterator[str]:
+    if each["kernel_stack"] and not each["stacks"]:
+        yield f"{indent}main thread, in the kernel: {' < '.join(map(shown, each['kernel_stack']))}"
 
 
 def _stack(stack: Mapping[str, Any], indent: str) -> Iterator[str]:

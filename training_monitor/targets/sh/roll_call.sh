@@ -1,15 +1,15 @@
 # What each process of a training is and does, in two looks that are $seconds apart.
 # uses: ranks_beside process_facts
-# needs: seconds
+# needs: seconds kernel_bytes
 
 # shellcheck disable=SC2046
-show_status() { grep -asHE '^(Threads|VmRSS):' $(list_paths status) /dev/null; }
+show_status() { grep -asHE '^(Threads|VmRSS|voluntary_ctxt_switches):' $(list_paths status) /dev/null; }
 
 # shellcheck disable=SC2046
 show_bytes() { grep -asHE '^([rw]char|(read|write)_bytes): ' $(list_paths io) /dev/null; }
 
 # Print `wait PID CHANNEL|CALL` for each: the kernel function in which its main thread sleeps, and its system call with the
-# arguments; then the files that these calls are about.
+# arguments; then the files that these calls are about, and the kernel's stack of that thread, which only root may read.
 show_waiting() {
   part waiting
   files=''
@@ -23,6 +23,9 @@ show_waiting() {
     files="$files ${spelling}proc/$each/fd/$((call))"
   done
   part descriptors; [ -z "$files" ] || ls -ldn $files
+  part kernel
+  # shellcheck disable=SC2046
+  grep -asHE '^\[<' $(list_paths stack) /dev/null | head -c "$kernel_bytes"
 } 2>/dev/null
 
 # Print whether the machine has a GPU or the like for this container: NVIDIA, WSL, AMD, Habana, AWS, TPU, Intel.
@@ -58,5 +61,6 @@ call_roll() {
   all=$(read_stats /dev/null $(list_paths stat))
   show_processes all
   show_bytes
+  show_status
   part end
 }

@@ -28,7 +28,7 @@ show_path_of() { # PID INODE
   [ -z "$file" ] || ls -ldn "/proc/$1/fd/${file##*/}" | sed 's/^.* -> //' | tr '\n' ' ' | cut -c 1-500
 } 2>/dev/null
 
-# Print `PID SWITCHES DESCRIPTOR` for each process in the system call read or write, of x86_64 or arm64, on a pipe.
+# Print `PID SWITCHES reads|writes DESCRIPTOR` for each process in the system call read or write, of x86_64 or arm64, on a pipe.
 list_pipe_waits() {
   for pid in $tree; do
     call='' channel=''
@@ -37,17 +37,18 @@ list_pipe_waits() {
     number=${call%% *} call=${call#* }; call=${call%% *}
     case $number:$channel in [01]: | 6[34]: | [01]:0 | 6[34]:0 | [01]:*pipe* | 6[34]:*pipe*) ;; *) continue ;; esac
     case $call in 0x[0-9a-f] | 0x[0-9a-f][0-9a-f] | 0x[0-9a-f][0-9a-f][0-9a-f]) ;; *) continue ;; esac
-    echo "$pid $(count_switches "$pid")$((call))"
+    case $number in 0 | 63) does=reads ;; *) does=writes ;; esac
+    echo "$pid $(count_switches "$pid")$does $((call))"
   done | head -n "$most"
 } 2>/dev/null
 
 # Print the pipe, and all that have it open for the opposite.
-show_pipe() { # PID DESCRIPTOR
-  [ -p "/proc/$1/fd/$2" ] || return 0
-  link=$(ls -ldn "/proc/$1/fd/$2")
+show_pipe() { # PID reads|writes DESCRIPTOR
+  [ -p "/proc/$1/fd/$3" ] || return 0
+  link=$(ls -ldn "/proc/$1/fd/$3")
   path=${link#* -> }
-  case $link in lr-*) does=reads other='?w' ;; l-w*) does=writes other='r?' ;; *) return 0 ;; esac
-  printf 'pipe %s %s %s\n' "$1" $does "$(printf %s "$path" | tr '\n' ' ' | cut -c 1-500)"
+  case $2 in reads) other='?w' ;; *) other='r?' ;; esac
+  printf 'pipe %s %s %s\n' "$1" "$2" "$(printf %s "$path" | tr '\n' ' ' | cut -c 1-500)"
   # shellcheck disable=SC2010
   ls -ln /proc/[0-9]*/fd | grep -aF -e /proc/ -e " -> $path" | {
     pid='' last=''
@@ -89,7 +90,8 @@ show_waits() {
     printf 'lock %s %s %s\nend %s ' "$pid" "$kind" "$(show_path_of "$pid" "${file##*:}")" "$holder"; show_name "$holder"; echo
   done
   in_both "$(list_pipe_waits)" "$pipes" | while read -r pid rest; do
-    [ -z "$pid" ] || show_pipe "$pid" "${rest##* }"
+    call=${rest% *}
+    [ -z "$pid" ] || show_pipe "$pid" "${call##* }" "${rest##* }"
   done
   echo end
 }
