@@ -46,7 +46,7 @@ def build_ranks(
     node: str | None,
 ) -> tuple[Rank, ...]:
     """Return the ranks of a training on one host, with their children; ended ones that are left as zombies too."""
-    seen = _with_numbers(seen)
+    seen = _with_numbers(_with_handed_down(seen))
     table = {pid: each.process for pid, each in seen.processes.items()}
     chosen = choose_ranks(seen, stacks)
     names = {table[pid].name for pid in chosen}  # process 1 of a pod also has the zombies of others' programs
@@ -103,6 +103,26 @@ def choose_ranks(seen: SeenTraining, stacks: SeenStacks) -> list[int]:
     running = {pid: each for pid, each in seen.processes.items() if each.process.is_running}
     found = _numbered(running, stacks) or _ray_workers(running, stacks) or _topmost(running, stacks)
     return [each for pid in found for each in _spawned(pid, running, stacks) or [pid]]
+
+
+def _with_handed_down(seen: SeenTraining) -> SeenTraining:
+    """Return the same, a rank that has set its number after its start with the number that its children inherited.
+
+    /proc/PID/environ has the variables with which a program was started, and only those.
+    """
+    children: dict[int, list[SeenProcess]] = {}
+    for pid, each in seen.processes.items():
+        if each.process.is_running and _is_spawned(pid, seen.processes) and not _is_helper(pid, seen.processes):
+            children.setdefault(_spawner_of(pid, seen.processes), []).append(each)
+    handed = dict(seen.processes)
+    for pid, below in children.items():
+        parent = seen.processes.get(pid)
+        numbers = [{name: each.variables.get(name) for name in RANK_VARIABLES} for each in below]
+        is_of_parent = len(below) > 1 and any(numbers[0].values()) and all(each == numbers[0] for each in numbers)
+        if parent and is_of_parent and parent.variables.keys().isdisjoint(RANK_VARIABLES):
+            variables = {**below[0].variables, **parent.variables}
+            handed[pid] = replace(parent, variables=variables, meeting=parent.meeting or below[0].meeting)
+    return replace(seen, processes=handed)
 
 
 def _with_numbers(seen: SeenTraining) -> SeenTraining:

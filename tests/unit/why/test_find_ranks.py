@@ -325,6 +325,18 @@ def test_data_workers_of_a_process_that_waits_for_another_child_are_no_ranks() -
     assert ranks(*family(TRAIN, TRAIN, variables={"RANK": 0})) == [(20, 0)]
 
 
+def test_a_rank_that_sets_its_number_after_its_start_is_known_by_the_number_its_workers_inherit() -> None:
+    def rank(pid: int, number: int) -> list[One]:
+        inherited = {"RANK": number, "WORLD_SIZE": 2, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": 29500}
+        return [One(pid), *(One(pid + 1 + each, pid, SPAWNED, inherited) for each in range(2))]
+
+    assert ranks(*rank(20, 0), *rank(30, 1)) == [(20, 0), (30, 1)]
+    [first] = build_ranks(seen(*rank(20, 0)), SeenStacks({}), None, "local", None)
+    assert first.world_size == 2
+    numbered = [One(30 + each, 20, SPAWNED, {"RANK": each}) for each in range(2)]
+    assert ranks(One(20), *numbered) == [(30, 0), (31, 1)], "each has its own"
+
+
 def test_children_are_listed_without_stacks_those_that_wait_outside_the_training_first() -> None:
     one, *children = family(TRAIN, TRAIN, wait="pipe_read|")
     children[1].wait = "hrtimer_nanosleep|"
