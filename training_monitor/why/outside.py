@@ -20,6 +20,11 @@ def find_outside(alive: Sequence[Rank]) -> list[Rank]:
     return outside if len(locked) + len(outside) == len(alive) and len(outside) <= len(locked) else []
 
 
+def are_awake(ranks: Sequence[Rank]) -> bool:
+    """Return whether ranks that wait for a lock woke up between two looks: they may make steps."""
+    return bool(ranks) and all(each.waits_for == LOCK and each.is_still is False for each in ranks)
+
+
 def find_child(rank: Rank) -> tuple[list[Rank], str]:
     """Return the children that a training of one rank may wait for, and how sure that is.
 
@@ -29,9 +34,10 @@ def find_child(rank: Rank) -> tuple[list[Rank], str]:
     awaited = rank.awaits or ()
     family = (rank, *rank.children)
     is_idle = all(each.cpu_cores is not None and each.cpu_cores < RUNNING_CORES for each in family)
-    if not is_idle or gpu_place(rank) in ("busy", "spinning") or rank.waits_outside or rank.state in STOPPED:
+    is_awake = any(are_awake([each]) for each in family)
+    if not is_idle or is_awake or gpu_place(rank) in ("busy", "spinning"):
         return [], "none"
-    if rank.waits_for in (None, TIMER, DISK, TERMINAL):
+    if rank.waits_outside or rank.state in STOPPED or rank.waits_for in (None, TIMER, DISK, TERMINAL):
         return [], "none"
     found = [each for each in rank.children if each.waits_outside and (each.is_spawned or each.pid in awaited)]
     if not found:

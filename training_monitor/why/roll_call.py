@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from training_monitor.why.meetings import are_doubtful, find_contradiction
-from training_monitor.why.outside import find_child, find_outside
+from training_monitor.why.outside import are_awake, find_child, find_outside
 from training_monitor.why.places import (
     BUSY,
     COMPUTES,
@@ -205,6 +205,8 @@ def _find_odd(
     if stopped:
         return (tuple(map(_culprit, stopped)), "high") if len(stopped) < len(alive) else ((), "none")
     waiting = next((each for each in groups if each.is_majority), None)
+    if waiting and are_awake(waiting.ranks) and all(map(is_between_processes, waiting.ranks)):
+        waiting = None
     if waiting and (apart := _apart(waiting, groups)):
         return tuple(map(_culprit, apart)), _confidence(apart, waiting, groups)
     if faulty := _with_fault(seen.findings, alive):
@@ -214,7 +216,8 @@ def _find_odd(
         odd = _differ(kernel_place, blind, waiting.ranks, least=1 if waiting.waits else 3)
     else:
         odd = _differ(kernel_place, alive, alive) or find_outside(alive) if not groups else []
-        if all(each.waits_outside for each in alive if each not in odd):  # they wait for no rank
+        others = [each for each in alive if each not in odd]
+        if are_awake(others) or all(each.waits_outside for each in others):  # they wait for no rank
             odd = []
     if odd:
         return tuple(map(_culprit, odd)), "low"

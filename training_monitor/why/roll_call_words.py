@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from training_monitor.core.regex import regex
 from training_monitor.core.units import name_some, plural
 from training_monitor.targets.target import call_host
+from training_monitor.why.outside import are_awake
 from training_monitor.why.places import BLOCKED, ENDED, STOPPED, as_main, brief, does, is_library, own_frames, where_is
 from training_monitor.why.ranks import LOCK, Culprit, Explanation, Rank, RankGroup, RollCall
 
@@ -228,6 +229,10 @@ def _why_unknown(alive: Sequence[Rank], found: Explanation) -> Iterator[str]:
     if len(alive) == 1:
         yield from _children(alive[0])
         yield from _threads(alive[0])
+        if found.confidence == "none" and _because(blind):
+            yield f"its stack could not be read{_because(blind)}"
+    elif awake := [each for each in alive if are_awake([each])]:
+        yield f"{_names(awake)} woke up during the inspection, so the training may be making progress"
     elif len(blind) == len(alive):
         yield f"no stacks could be read{_because(blind)}, and the kernel's report does not show which rank is late"
     elif blind:

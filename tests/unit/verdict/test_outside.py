@@ -86,6 +86,16 @@ def test_who_waits_in_a_barrier_is_not_named_beside_one_that_waits_for_a_collect
     assert (named(found), found.confidence) == ([], "none")
 
 
+def test_nobody_is_named_while_those_that_wait_in_the_barrier_wake_up() -> None:
+    for stacks in (stack(*BARRIER, call("train"), MAIN), ()):
+        awake = [a_process(pid, stacks, **LOCKED | {"is_still": False}) for pid in (20, 22, 23)]
+        found = explain(*awake, a_process(21, READING if stacks else (), waits_for=TIMER))
+        assert (pids(found), found.confidence) == ([], "none")
+        assert found.text.endswith(
+            "Pids 20, 22 and 23 woke up during the inspection, so the training may be making progress."
+        )
+
+
 # ---------------------------------------------------------------- a process and its children
 
 
@@ -125,6 +135,7 @@ def test_a_child_is_named_with_medium_confidence_where_each_wait_is_known() -> N
         parent(worker(20, cpu_cores=None), STUCK),
         parent(STUCK, cpu_cores=0.9),
         parent(STUCK, waits_for=TIMER),
+        parent(worker(20, is_still=False), STUCK),
         parent(STUCK, waits_for=DISK, waits_outside=True),
         parent(worker(20), worker(21)),
     ],
