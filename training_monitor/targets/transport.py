@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, TYPE_CHECKING, Protocol
@@ -130,21 +130,21 @@ class LocalTransport:
         assert process.stdin and process.stdout and process.stderr
         most = MAX_OUTPUT_BYTES if input is None else MAX_REPLY_BYTES
         readers = [_Reader(process.stdout, process, most), _EndsReader(process.stderr, process, MAX_STDERR_BYTES)]
-        feeder = threading.Thread(target=_feed, args=(process.stdin, input), daemon=True)
-        _start(process, *readers, feeder)
-        if on_start:
-            on_start(partial(_end, process))
+        is_late = False
         try:
-            exit_code, is_late = _wait(process, timeout), False
-        except subprocess.TimeoutExpired:
-            exit_code, is_late = -signal.SIGKILL, True
+            if on_start:
+                on_start(partial(_end, process))
+            with closing(_Serving(process, readers, input)) as serving:
+                is_late = not serving.go_on(timeout)
+                if is_late:
+                    _kill_group(process)
+                    serving.go_on(_TO_END)
         finally:
             if process.returncode is None:
                 _kill_group(process)
-            end = time.monotonic() + _TO_END
-            for thread in (*readers, feeder):
-                thread.join(max(0.0, end - time.monotonic()))
-            process.stdin.close()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                pipe.close()
+        exit_code = -signal.SIGKILL if is_late else process.returncode
         if not is_late and any(reader.overflowed for reader in readers):
             raise LocalFailure(f"{argv[0]} printed more than {most} bytes", argv=tuple(argv))
         if not is_late and input is not None and readers[0].is_wide:
@@ -162,8 +162,9 @@ class LocalTransport:
         process = _spawn(argv, stderr=subprocess.PIPE)
         assert process.stdin and process.stderr
         errors = _EndsReader(process.stderr, process, MAX_STDERR_BYTES)
-        _start(process, errors, threading.Thread(target=_feed, args=(process.stdin, input), daemon=True))
-        return _ProcessStream(process, errors, argv[0])
+        reading = threading.Thread(target=errors.read_all, daemon=True)
+        _start(process, reading, threading.Thread(target=_feed, args=(process.stdin, input), daemon=True))
+        return _ProcessStream(process, errors, reading, argv[0])
 
 
 class _Turns:
@@ -213,20 +214,29 @@ _TURNS = _Turns()  # of this process
 os.register_at_fork(after_in_child=_TURNS.begin)
 
 
-class _Reader(threading.Thread):
+class _Reader:
     """Collects the output of one pipe; too much output kills the program rather than exhaust this machine's memory."""
 
     def __init__(self, pipe: IO[bytes], process: subprocess.Popen[bytes], most: int) -> None:
-        super().__init__(daemon=True)
-        self._pipe, self._process, self._most = pipe, process, most
+        self.pipe, self._process, self._most = pipe, process, most
         self._output, self.overflowed = bytearray(), False
 
-    def run(self) -> None:
-        with self._pipe, suppress(OSError, ValueError):
-            while not self.overflowed and (chunk := os.read(self._pipe.fileno(), 65536)):
+    def read(self) -> bool:
+        """Read what is there, or wait for it; return whether there may be more. At the end, close the pipe."""
+        with suppress(OSError, ValueError):
+            if chunk := os.read(self.pipe.fileno(), 65536):
                 self._output += chunk
                 if len(self._output) > self._most:
                     self.exceed()
+                if not self.overflowed:
+                    return True
+        self.pipe.close()
+        return False
+
+    def read_all(self) -> None:
+        """Read to the end."""
+        while self.read():
+            pass
 
     def exceed(self) -> None:
         """End the program: it prints too much."""
@@ -253,9 +263,11 @@ class _EndsReader(_Reader):
 
 
 class _ProcessStream:
-    def __init__(self, process: subprocess.Popen[bytes], errors: _EndsReader, program: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], errors: _EndsReader, reading: threading.Thread, program: str
+    ) -> None:
         self._process, self._read = process, False
-        self.errors, self.program = errors, program
+        self.errors, self.reading, self.program = errors, reading, program
 
     def chunks(self) -> Iterator[bytes]:
         assert self._process.stdout
@@ -422,35 +434,72 @@ def _start(process: subprocess.Popen[bytes], *threads: threading.Thread) -> None
         raise LocalFailure(what, argv=argv, hint="stop other programs on this machine") from error
 
 
-def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
-    """Wait like process.wait, which polls only every 50 ms; a pidfd (Linux) wakes at once."""
-    import subprocess
+class _Serving:
+    """Feeds a program and collects what it prints, in the thread that waits for it."""
 
-    try:
-        exited = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):
-        status = process.wait(timeout)
-        _GUARD.drop(process.pid)
-        return status
-    try:
-        poll = select.poll()
-        poll.register(exited, select.POLLIN)
-        if not poll.poll(timeout * 1000):
-            raise subprocess.TimeoutExpired(process.args, timeout)
-    finally:
-        os.close(exited)
-    _GUARD.drop(process.pid)
-    return process.wait()
+    def __init__(self, process: subprocess.Popen[bytes], readers: Sequence[_Reader], text: str | None) -> None:
+        assert process.stdin
+        self._process, self._poll, self._exited = process, select.poll(), -1
+        self._readers = {reader.pipe.fileno(): reader for reader in readers}
+        self._input, self._unsent, self._is_held = process.stdin, _encode(text), isinstance(text, HeldScript)
+        os.set_blocking(self._input.fileno(), False)
+        self._poll.register(self._input, select.POLLOUT)
+        for each in self._readers:
+            self._poll.register(each, select.POLLIN)
+        with suppress(AttributeError, OSError):  # without a pidfd (Linux), the process is polled
+            self._exited = os.pidfd_open(process.pid)
+            self._poll.register(self._exited, select.POLLIN)
+
+    def close(self) -> None:
+        if self._exited >= 0:
+            os.close(self._exited)
+
+    def go_on(self, seconds: float) -> bool:
+        """Serve the program until it has ended and its outputs have; return whether it ended in so many seconds.
+
+        What it started may keep the outputs open: they are read for _TO_END after its own end.
+        """
+        end, has_ended = time.monotonic() + seconds, False
+        while (self._readers or not has_ended) and (left := end - time.monotonic()) > 0.0:
+            wait = left if self._exited >= 0 else min(left, 0.05)
+            ready = [number for number, _ in self._poll.poll(1000.0 * wait)]
+            for number in ready:
+                if number == self._exited or (number in self._readers and self._readers[number].read()):
+                    continue
+                if number in self._readers or self._has_fed():
+                    self._poll.unregister(number)
+                    self._readers.pop(number, None)
+            if not has_ended and (self._exited in ready or (self._exited < 0 and self._process.poll() is not None)):
+                _GUARD.drop(self._process.pid)
+                self._process.wait()
+                has_ended, end = True, time.monotonic() + _TO_END
+                if self._exited >= 0:
+                    self._poll.unregister(self._exited)
+        return has_ended
+
+    def _has_fed(self) -> bool:
+        """Write what the pipe takes now; return whether that was all. Then it is closed, unless that ends a script."""
+        try:
+            self._unsent = self._unsent[os.write(self._input.fileno(), self._unsent) :]
+        except BlockingIOError:
+            return False
+        except OSError:  # a program that exits before reading its input: its exit status tells
+            self._unsent = memoryview(b"")
+        if not self._unsent and not self._is_held:
+            self._input.close()
+        return not self._unsent
 
 
 def _feed(pipe: IO[bytes], text: str | None) -> None:
     with suppress(OSError, ValueError):  # a program that exits before reading its input: its exit status tells
-        if isinstance(text, HeldScript):
-            pipe.write(b"_held=1\n" + text.encode("utf-8", "surrogateescape"))
-            return
-        with pipe:
-            if text:
-                pipe.write(text.encode("utf-8", "surrogateescape"))
+        pipe.write(_encode(text))
+        if not isinstance(text, HeldScript):
+            pipe.close()
+
+
+def _encode(text: str | None) -> memoryview:
+    held = "_held=1\n" if isinstance(text, HeldScript) else ""
+    return memoryview(f"{held}{text or ''}".encode("utf-8", "surrogateescape"))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -542,7 +591,7 @@ def words_of(stream: Stream) -> str:
     """Return what the program of a stream that has ended said of its failure, with what to try."""
     if not isinstance(stream, _ProcessStream):
         return ""
-    stream.errors.join(1.0)
+    stream.reading.join(1.0)
     text = stream.errors.text()
     advised = _advice_on(stream.program, text)
     said = last_lines(advised.line if advised else text, 1)
