@@ -25,7 +25,7 @@ RECORD = """\
 #!/bin/sh
 name=${{0##*/}}
 printf '%s\\n' "$name $*" >>{folder}/words
-{{ echo "== $name"; export -p; }} >>{folder}/environments
+{{ echo "== $name"; export -p; }} >>{folder}/environments.$$
 exec {folder}/programs/$name "$@"
 """
 OF_JOBS = "quiet-canary-of-a-job"  # --env: for the training alone
@@ -53,7 +53,8 @@ class Recorder(Shims):
 
     def environments(self) -> list[str]:
         """The environments of all these programs, each after its name."""
-        return (self.folder.parent / "environments").read_text(errors="replace").split("== ")[1:]
+        files = self.folder.parent.glob("environments.*")  # one for each process: several write at the same time
+        return [each for file in files for each in file.read_text(errors="replace").split("== ")[1:]]
 
 
 def carriers_of(environments: list[str], secret: str) -> set[tuple[str, str]]:
