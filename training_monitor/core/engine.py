@@ -218,9 +218,12 @@ class Engine:
             answered = self._look(key)
             with self._idle:
                 self._schedule.end(key, self.clock.monotonic(), answered=answered)
-                if self._schedule.is_idle:
+                is_over = self._schedule.is_idle
+                if is_over:
                     self._idle.notify_all()
             self._note_change()
+            if is_over:
+                self._news.set()
 
     def _look(self, key: str) -> bool:
         """Look at one key and return whether it answered. Never raises: one key must not end the looks at others."""
@@ -240,8 +243,10 @@ class Engine:
     # ------------------------------------------------------------ showing
 
     def _note_change(self) -> None:
-        self._changed = True
-        self._news.set()
+        """Wake the loop for the first change since the last snapshot: others wait for the next one anyway."""
+        if not self._changed:
+            self._changed = True
+            self._news.set()
 
     def _show(self) -> None:
         with self._showing:

@@ -9,11 +9,13 @@ import ctypes
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.fakes import FakeClock
+from training_monitor.core.clock import Clock, SystemClock
 from training_monitor.core.engine import (
     LEAST_AT_WORK,
     MOST_FOR_SILENT,
@@ -360,3 +362,43 @@ def test_threads_share_two_arenas_of_malloc(tmp_path: Path) -> None:
     if not hasattr(ctypes.CDLL(None), "malloc_info"):
         pytest.skip("no glibc: it has no arenas to limit")
     assert arenas("few") <= 2 < arenas("many")
+
+
+class Many(Engine):
+    """Looks at 300 keys, and counts the shown and judged rounds."""
+
+    subject = "many"
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(3600.0, clock)
+        self.looks, self.judged = 0, threading.Event()
+
+    def keys(self) -> list[str]:
+        return [str(number) for number in range(300)]
+
+    def look(self, key: str) -> None:
+        time.sleep(0.005)
+        with self._lock:
+            self.looks += 1
+
+    def judge(self) -> None:
+        self.judged.set()
+
+
+class CountingClock(SystemClock):
+    """Counts the waits of a loop, which are its wake-ups."""
+
+    waits = 0
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.waits += 1
+        return super().wait(event, seconds)
+
+
+def test_a_round_of_many_looks_wakes_its_loop_a_few_times() -> None:
+    clock = CountingClock()
+    many = Many(clock)
+    many.start()
+    assert many.judged.wait(30) and many.looks == 300
+    many.close()
+    assert clock.waits < 50
