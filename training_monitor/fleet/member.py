@@ -74,8 +74,8 @@ WATCH = WatchConfig(poll_interval=JUDGE_SECONDS)
 class FleetMember:
     """One member. `look` is called by one thread at a time; values that others read are replaced as a whole.
 
-    `turn` is a lock held while answers are parsed: parsing one member at a time leaves the interpreter responsive to
-    the keyboard. `store` shares observations with other commands; None: only this member's own are judged. `found` is
+    `turn` is a lock held while a look computes: one member at a time leaves the interpreter responsive to the keyboard,
+    and many threads would compete for it. `store` shares observations with other commands; None: only this member's own are judged. `found` is
     the training of a member that a search found.
 
     Attributes:
@@ -208,7 +208,7 @@ class FleetMember:
         address = self.address()
         if address is None:
             return
-        site = Site(address, transport)
+        site = Site(address, transport, turn=self._turn)
         if self.instance is None and (self._reached_at is None or now - self._reached_at >= FIND_NAMED_SECONDS):
             site, self._reached_at = reach(site), now
             if site.target is not self.target:  # in the container of a pod
@@ -226,7 +226,8 @@ class FleetMember:
         self, site: Site, members: Sequence[FleetMember], now: float, more: Sequence[Question[Any]] = ()
     ) -> list[Answer[Any]]:
         """Look at members of this target in one round trip; return the answers to `more` questions."""
-        asked = [member.questions() for member in members]
+        with self._turn:
+            asked = [member.questions() for member in members]
         gpus, *answers = site.ask(gpu_question(GPU_SECONDS), *chain(*asked), *more)
         for member, questions in zip(members, asked):
             member.take([gpus, *answers[: len(questions)]], now)

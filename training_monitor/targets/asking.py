@@ -18,7 +18,7 @@ import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, TypeVar, cast
@@ -66,13 +66,15 @@ R = TypeVar("R")
 class Site:
     """A target, the transport that reaches it (None: the programs of this machine), and the clock to wait by.
 
-    `until` is the monotonic time at which all that is asked there has ended; see `within`.
+    `until` is the monotonic time at which all that is asked there has ended; see `within`. `turn` is held while scripts
+    are written and replies are read: threads that did so at the same time would compete for the interpreter.
     """
 
     target: Target
     transport: Transport | None = None
     clock: Clock = SYSTEM_CLOCK
     until: float = field(default=math.inf, compare=False)
+    turn: AbstractContextManager[object] = field(default=nullcontext(), compare=False)
 
     @classmethod
     def of(
@@ -161,20 +163,23 @@ class Site:
         end = time.monotonic() + limit
         for attempts_left in reversed(range(ASK_ATTEMPTS)):
             nonce = os.urandom(12).hex()
+            with self.turn:
+                script = self._fenced(format_script(questions, nonce))
             try:
-                result = reach.run(["sh", "-s"], timeout=limit, input=self._fenced(format_script(questions, nonce)))
+                result = reach.run(["sh", "-s"], timeout=limit, input=script)
             except CommandTimedOut as error:
                 if error.result:
                     what = f"{error.result.argv[0]} did not respond within {limit:g} s"
                     raise explain_timeout(_without(nonce, error.result), what, str(self)) from error
                 raise
-            frames = read_frames(result.stdout, nonce)
-            if frames is not None or result.exit_code != 0 or not attempts_left:
+            with self.turn:
+                frames = read_frames(result.stdout, nonce)
+                if frames is not None:
+                    del result  # it may have megabytes, and so may what is made of each reply
+                    return [_answer(question, frames.pop(number, None)) for number, question in enumerate(questions)]
+            if result.exit_code != 0 or not attempts_left:
                 break
             limit = Within(max(0.1, end - time.monotonic())) if timeout else limit
-        if frames is not None:
-            del result  # it may have megabytes, and so may what is made of each reply
-            return [_answer(question, frames.pop(number, None)) for number, question in enumerate(questions)]
         raise explain_failure(_without(nonce, result), str(self))
 
     def ask_one(self, question: Question[R]) -> R:

@@ -223,6 +223,20 @@ def test_what_is_asked_from_here_is_answered_in_its_turn_and_sends_no_script() -
     assert only.value == "api" and len(fake.calls) == 1
 
 
+def test_a_reply_is_awaited_without_its_turn_and_read_in_it() -> None:
+    turn = threading.Lock()
+    awaited = list[bool]()
+
+    def reply(nonce: str) -> str:
+        awaited.append(turn.locked())
+        return REAL.replace(NONCE, nonce)
+
+    site = replace(Site.of("local", transport=Fake(reply)), turn=turn)
+    questions = [Question(str(number), "true", lambda reply: turn.locked()) for number in range(2)]
+    assert [each.value for each in site.ask(*questions)] == [True, True]
+    assert awaited == [False] and not turn.locked()
+
+
 def test_a_target_that_cannot_be_asked_is_told_whatever_is_known_beside_it() -> None:
     fake = Fake(lambda nonce: "", exit_code=1, stderr="connection refused")
     api = replace(question("api"), beside=lambda at: Reply("api", 0, 0.1))
