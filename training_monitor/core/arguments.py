@@ -143,6 +143,10 @@ class _Names(dict[str, Any]):
 
 def _fault(value: object, kind: Any, name: str) -> Fault:
     """Return what was expected instead of a value; None if it fits."""
+    if kind is str:  # the most frequent ones first
+        return _text_fault(value, name)
+    if kind in (int, float):
+        return _number_fault(value, kind, name)
     origin, parts = get_origin(kind), get_args(kind)
     if hasattr(kind, "__metadata__"):
         words = next((each.expected for each in kind.__metadata__ if hasattr(each, "expected")), None)
@@ -156,12 +160,8 @@ def _fault(value: object, kind: Any, name: str) -> Fault:
         return None
     if kind is None or kind is type(None):
         return None if value is None else "None"
-    if kind is str:
-        return _text_fault(value, name)
     if kind is bool:
         return None if isinstance(value, bool) else "true or false"
-    if kind in (int, float):
-        return _number_fault(value, kind, name)
     if kind is _Unknown:
         is_plain = isinstance(value, _PLAIN) or value is None or type(value) is object
         return "a value of another type" if is_plain else None

@@ -120,7 +120,7 @@ def redact(text: str) -> str:
 
     Colours and invisible signs inside a secret hide it as little as they hide it from a reader.
     """
-    return _masked(text, _spans(text))
+    return _masked(text, _spans(text)) if text else ""
 
 
 def _spans(text: str) -> list[tuple[int, int]]:

@@ -75,8 +75,8 @@ class FleetMember:
     """One member. `look` is called by one thread at a time; values that others read are replaced as a whole.
 
     `turn` is a lock held while a look computes: one member at a time leaves the interpreter responsive to the keyboard,
-    and many threads would compete for it. `store` shares observations with other commands; None: only this member's own are judged. `found` is
-    the training of a member that a search found.
+    and many threads would compete for it. `store` shares observations with other commands; None: only this member's own
+    are judged. `found` is the training of a member that a search found.
 
     Attributes:
         beside: the members for the other trainings of its target.

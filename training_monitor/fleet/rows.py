@@ -99,18 +99,20 @@ def metrics_of(
         is_found: whether it is there only because of that: what its machine costs is in the row of another member.
     """
     row, reading = listed.row or {}, seen.reading
-    status = "lost" if listed.lost else _status(spec, listed.row, reading)
+    number = instance_of(spec.target)
+    status = "lost" if listed.lost else _status(number, listed.row, reading)
+    identity = _identify(number, spec, row)
     is_up = status not in _DOWN
     is_silent = is_up and seen.error is not None  # a listing says nothing of a training that cannot be asked
     times = (listed.listed_at if row and not is_silent else None, reading.timestamp if reading else None)
     return TrainingMetrics(
-        instance_id=_instance_id(spec, row),
+        instance_id=identity,
         gpu_type=_gpu_type(row, reading),
         status=status,
         last_updated=max((when for when in times if when is not None), default=None),
         recent_logs=deque((clean_text(line, MOST_LINE) for line in seen.logs[-KEPT_LOGS:]), maxlen=KEPT_LOGS),
         key=spec.key,
-        name=_name(spec, row, training, is_found=is_found),
+        name=_name(spec, row, training, is_found=is_found) or str(identity),
         groups=spec.groups,
         message=_message(row, reading, is_up),
         error=_error(spec, seen),
@@ -146,15 +148,13 @@ def _words(value: object, length: int = MOST_WORDS) -> str | None:
 # ---------------------------------------------------------------- identity
 
 
-def _instance_id(spec: MemberSpec, listed: Mapping[str, Any]) -> int | str:
-    rented, number = instance_of(spec.target), listed.get("id")
-    if rented is not None:
-        return rented
+def _identify(rented: int | None, spec: MemberSpec, listed: Mapping[str, Any]) -> int | str:
+    number = listed.get("id") if rented is None else rented
     return number if type(number) is int else spec.name or spec.target
 
 
-def _name(spec: MemberSpec, listed: Mapping[str, Any], training: str | None, *, is_found: bool) -> str:
-    """Return the display name: that of the spec, else the label and the training, job or log, else the id.
+def _name(spec: MemberSpec, listed: Mapping[str, Any], training: str | None, *, is_found: bool) -> str | None:
+    """Return the display name: that of the spec, else the label and the training, job or log.
 
     A label of ours is shown as its job; the training, job or log distinguishes members on one target.
     """
@@ -163,7 +163,7 @@ def _name(spec: MemberSpec, listed: Mapping[str, Any], training: str | None, *, 
     rented_as = clean_text(ours[1]) if ours else _words(label)
     which = f"pid {spec.which}" if spec.which and spec.which.isdigit() else spec.which
     called = " ".join(word for word in (rented_as, _words(training or which)) if word)
-    return (None if is_found else spec.name) or called or str(_instance_id(spec, listed))
+    return (None if is_found else spec.name) or called
 
 
 def _gpu_type(listed: Mapping[str, Any], reading: TargetReading | None) -> str | None:
@@ -174,10 +174,10 @@ def _gpu_type(listed: Mapping[str, Any], reading: TargetReading | None) -> str |
     return f"{int(count)}x {name}" if name and count is not None and 2 <= count <= MOST_GPUS else name
 
 
-def _status(spec: MemberSpec, row: Mapping[str, Any] | None, reading: TargetReading | None) -> str:
+def _status(rented: int | None, row: Mapping[str, Any] | None, reading: TargetReading | None) -> str:
     if row is not None:
         return _listed_status(row)
-    if reading is None or instance_of(spec.target) is not None:
+    if reading is None or rented is not None:
         return "unknown"
     status, verdict = reading.status.status, reading.status.verdict
     if status is JobStatus.UNKNOWN and verdict is not None and verdict.state in ("finished", "failed"):

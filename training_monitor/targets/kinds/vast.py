@@ -164,5 +164,6 @@ def find_vast_key() -> str | None:
     key = vast_key_path()
     if os.environ.get(VAST_KEY_PATH):
         return key
-    usual = [os.path.join(os.path.expanduser("~/.ssh"), name) for name in _USUAL_KEYS]
+    folder = os.path.expanduser("~/.ssh")
+    usual = [f"{folder}/{name}" for name in _USUAL_KEYS]
     return next(filter(os.path.isfile, (key, *usual, *(f"{each}.pub" for each in usual))), None)
