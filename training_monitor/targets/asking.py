@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar, cast
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -242,7 +242,7 @@ def format_script(questions: Sequence[Question[Any]], nonce: str) -> HeldScript:
     return HeldScript(script.rstrip("\n") + "; exit\n")
 
 
-@cache
+@lru_cache(maxsize=64)  # limits that follow from the time left are new each time
 def _format_ends(limits: frozenset[float]) -> str:
     """Format when to kill what: at each limit the question's processes, a second later their reader."""
     ends = sorted([(limit, "TM_ASK", limit) for limit in limits] + [(limit + 1, "TM_READ", limit) for limit in limits])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -235,6 +237,20 @@ def test_a_reply_is_awaited_without_its_turn_and_read_in_it() -> None:
     questions = [Question(str(number), "true", lambda reply: turn.locked()) for number in range(2)]
     assert [each.value for each in site.ask(*questions)] == [True, True]
     assert awaited == [False] and not turn.locked()
+
+
+def test_ever_new_time_limits_keep_no_memory() -> None:
+    def ask_often(limits: range) -> None:
+        for limit in limits:
+            format_script([Question("one", "true", read_text, limit=10 + limit / 1000)], NONCE)
+        gc.collect()
+
+    ask_often(range(500))
+    tracemalloc.start()
+    ask_often(range(500, 1500))
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 100_000
 
 
 def test_a_target_that_cannot_be_asked_is_told_whatever_is_known_beside_it() -> None:
