@@ -69,8 +69,9 @@ def keep_found(target: object, logs: Iterable[str], folders: Iterable[str]) -> N
 
 
 def keep_configured(target: object, patterns: Iterable[str]) -> None:
-    """Let what matches the patterns of the user's own settings be read on a target."""
-    _CONFIGURED.setdefault(str(target), set()).update(patterns)
+    """Let what matches the patterns of the user's own settings be read on a target, where a fence stands."""
+    if is_fenced():  # elsewhere, nothing is kept for each machine that was ever rented
+        _CONFIGURED.setdefault(str(target), set()).update(patterns)
 
 
 def _key(target: object) -> str:

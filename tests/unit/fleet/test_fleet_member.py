@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -320,3 +322,17 @@ def test_the_losses_of_the_last_hours_are_those_of_the_samples() -> None:
         bench.member.sample(bench.member.metrics(bench.now), bench.now)
     losses = bench.member.recent_losses()
     assert losses == [each.values["loss"] for each in bench.member.recent()] and losses[-1] == 1.5
+
+
+def test_members_that_are_gone_leave_nothing_in_memory() -> None:
+    def watch(numbers: range) -> None:
+        for number in numbers:
+            FleetMember(MemberSpec(f"vast://{number}"), FleetConfig(), (), "default")
+        gc.collect()
+
+    watch(range(1, 100))
+    tracemalloc.start()
+    watch(range(1000, 2000))
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 100_000
