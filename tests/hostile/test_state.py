@@ -241,7 +241,7 @@ def test_a_file_that_is_no_database_is_kept_and_a_command_goes_on(store: Store, 
         for is_told in (True, False):
             done = subprocess.run(command, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
-            assert (f"it is now {store.path}.corrupt-{number}" in done.stderr) is is_told
+            assert (f"renamed to {store.path}.corrupt-{number}" in done.stderr) is is_told
         assert (folder / f"training_monitor.db.corrupt-{number}").read_bytes() == content
 
 

@@ -163,7 +163,7 @@ def test_runs_are_compared_also_at_the_same_step(cli: Cli, watched: float) -> No
     assert rows["MEMBER"] == ["LAST", "LOSS", "COST", "BEST", "STEP", "AT", "/1K", "/S", "GPU", "$/1K"]
     assert rows["vast://7001"] == ["390", "2.05", "1.325", "2.05", "390", "2.05", "-5", "-", "90", "0.8333"]
     assert rows["vast://7002"] == ["780", "nan", "-", "2.05", "380", "2.025", "-2.5", "-", "90", "-"]
-    assert "compared steps: up to 390, which all have reached" in done.stderr and "of the whole run" in done.stderr
+    assert "compared steps: up to 390, which all runs have reached" in done.stderr and "of the whole run" in done.stderr
     assert "compared steps: none, because no step is known" in cli("--compare", "old", "--since", "8d").stderr
     first, second = only_json(cli("--compare", "7001", "7002", "--json"))["members"]
     assert (first["key"], first["common_step"], first["loss_at_common_step"]) == ("vast://7001", 390, 2.05)
@@ -345,7 +345,7 @@ def test_everything_can_be_tried_with_the_history_of_a_mock(cli: Cli, folder: st
     assert {"group llama", "group vision", "group lora", "all"} < set(costs)
     assert re.fullmatch(r"\$\d+\.\d\d\+?", costs["all"][-1])
     compared = cli("--mock", "--compare", "30007001", "30007007")
-    assert compared.returncode == 0 and "which all have reached" in compared.stderr
+    assert compared.returncode == 0 and "which all runs have reached" in compared.stderr
     assert "vast://30007001" in cli("--mock", "30007001").stdout
 
 

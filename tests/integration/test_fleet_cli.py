@@ -381,7 +381,8 @@ def test_what_fails_is_logged_where_stderr_is_sent(screen: Screen, account: Acco
     screen.press("q")
     screen.ended(0)
     logged = (screen.folder / "err.log").read_text()
-    assert re.search(r"^\d{4}-\d\d-\d\d .* WARNING the account was not listed: .* HTTP 500", logged, re.M)
+    warned = r"^\d{4}-\d\d-\d\d .* WARNING could not list the instances of the account: .* HTTP 500"
+    assert re.search(warned, logged, re.M)
 
 
 def test_while_the_account_hangs_every_key_is_answered(screen: Screen, account: Account) -> None:

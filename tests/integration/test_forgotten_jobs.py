@@ -96,7 +96,7 @@ def test_a_training_that_ray_forgot_is_supervised_to_its_end_by_its_process(
     forget(dashboard, supervision)
     result = supervision.end()
     assert driver.poll() == 0, "it was left alone"
-    assert f"Ray no longer lists lora-attempt-1, which still runs as process {driver.pid}" in supervision.texts()
+    assert f"Ray no longer lists lora-attempt-1, which is still running as process {driver.pid}" in supervision.texts()
     assert (result["success"], result["final_step"], result["total_retries"]) == (True, 40, 0), result
     assert [each["job_id"] for each in result["attempts"]] == ["lora-attempt-1"]
 

@@ -167,8 +167,8 @@ LOOKS = {
 }
 SAID = {
     "monitor_job": "no longer watching process:fit, which keeps running",
-    "auto_restart": "the supervision of fit has ended, but not the training; repeat the same call to resume "
-    "the supervision",
+    "auto_restart": "the supervision of fit has ended, but the training has not; repeat the same call to resume "
+    "supervision",
     "background": "",
 }
 

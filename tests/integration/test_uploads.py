@@ -427,7 +427,7 @@ class TestHuggingFace:
         hub.corrupt = True
         report = give(local, model_folder(local))
         assert not report.verified and len(report.files) == 3
-        assert report.error == "1 of 4 files are missing at the hub or differ there: model.safetensors"
+        assert report.error == "1 of 4 files are missing from the hub or differ there: model.safetensors"
 
     def test_refusals(self, local: Place, hub: Hub, use_hub: Callable[..., None]) -> None:
         use_hub(local)

@@ -227,7 +227,7 @@ def test_the_folder_of_the_checkpoints_is_found(local: Place) -> None:
     ("words", "said"),
     [
         (["--for", "log=loss=(nan"], "unterminated subpattern at position 5"),
-        (["--for", "log=(a+)+"], "for ever"),
+        (["--for", "log=(a+)+"], "forever"),
         (["--for", "step=many"], "finished, failed, stalled, step=N"),
         (["--for", "checkpoint"], "checkpoint_dir: got nothing"),
         (["--for", "finished", "--handle", "a b"], "handle"),

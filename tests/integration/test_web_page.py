@@ -403,7 +403,7 @@ def test_the_attempts_of_a_training_are_shown_with_their_evidence(
         assert "Attempt 2" in said and "evidence (oom, user): CUDA out of memory <b>" in said
         assert "70 steps lost" in said and "steps 0 to 70" in said and "? unknown" not in said
         assert f"Why: {why}" in said and "nodes to avoid: node-b" in said and "null" not in said
-        assert "nodes: node-b (hardware fault), node-a (others waited for its rank)" in said
+        assert "nodes: node-b (hardware fault), node-a (other ranks waited for its rank)" in said
         assert browser.text("h1") and browser.all(".badge.unknown") and browser.complaints() == []
 
 

@@ -211,7 +211,7 @@ def _text_fault(value: object, name: str) -> Fault:
     if name in _ANY_TEXT:
         return None
     if "\0" in value or (not value.isascii() and any("\ud800" <= each <= "\udfff" for each in value)):
-        return "a string without NUL and lone surrogates"
+        return "a string without NUL or lone surrogates"
     return None
 
 

@@ -237,7 +237,7 @@ class Engine:
                 get_logger().exception("%s: the look failed", key or self.subject)
                 self.fail(key, TrainingMonitorError(f"the query failed: {error!r}"[:MOST_WORDS]))
         except Exception:
-            get_logger().exception("%s: the failure was not taken in", key or self.subject)
+            get_logger().exception("%s: the failure could not be processed", key or self.subject)
         return False
 
     # ------------------------------------------------------------ showing

@@ -20,7 +20,7 @@ READ_UNDER = "TRAINING_MONITOR_READ_UNDER"  # a JSON list of folders; the fence 
 HINT = Hint("start the server with the folder: {read_under}")
 WHY_REFUSED = (
     "reading it is not allowed: its real path is not the log of a job, not a log or checkpoint folder of a training "
-    "that was found, and not below a folder that the server was started with"
+    "that was found, and not inside a folder that the server was started with"
 )
 REFUSED, DENIED = 93, 94  # exit statuses of fence.sh
 _SPECIAL = ("/etc", "/proc", "/sys", "/dev", "/boot", "/run", "/usr")  # no folders of checkpoints

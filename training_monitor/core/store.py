@@ -225,7 +225,7 @@ class Store:
                 raise explain_failure(self.path, "moved aside (it is damaged)", failure) from error
             finally:
                 fcntl.flock(lock, fcntl.LOCK_UN)
-        told = f"the state file {self.path} was damaged ({error}): it is now {kept}"
+        told = f"the state file {self.path} was damaged ({error}): it was renamed to {kept}"
         return f"{told}, and {rescued} of its rows were kept"
 
     def _rescue(self) -> tuple[str, int]:
@@ -323,7 +323,7 @@ class Store:
                 if not execute("SELECT 1 FROM runs WHERE key = ?", (name,)):
                     break
             execute("UPDATE runs SET key = ?, finished = 1 WHERE key = ? AND state IS ?", (name, key, damaged))
-        tell(f"the state of {key} in {self.path} is damaged ({error}): it is now {name}, and a new one begins")
+        tell(f"the state of {key} in {self.path} is damaged ({error}): it was renamed to {name}, and a new one begins")
 
     def add_notice(self, user: str, notice: Notice, *, now: float) -> bool:
         """Queue a notice. When this method returns, the notice is on disk. Return False for a duplicate."""
@@ -378,7 +378,7 @@ class Store:
         if state != "damaged":
             with self.transaction() as execute:
                 execute("UPDATE notices SET state = 'damaged' WHERE number = ?", (number,))
-            tell(f"notice {number} in {self.path} is damaged and left out: {error}")
+            tell(f"notice {number} in {self.path} is damaged and was skipped: {error}")
 
     def add_look(self, key: str, timestamp: float, observation: object, *, replaces: float | None = None) -> int:
         """Save a look at a training, replacing the look at `replaces`.

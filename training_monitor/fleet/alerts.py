@@ -183,7 +183,7 @@ def _judge_training(told: ToldMember, found: _Found, before: TrainingMetrics | N
     if metrics.status in ("lost", *_DOWN) or told.ending:
         failure = None
     over = False if metrics.is_running else None
-    again = f"it runs again{_at_step(metrics)}"
+    again = f"it is running again{_at_step(metrics)}"
     told = found.judge(told, "failed", failure is not None or over, level, failure or "", over=again)
     moved = before is not None and None not in (before.step, metrics.step) and before.step != metrics.step
     finished = is_finished(metrics)
@@ -214,7 +214,7 @@ def _judge_stall(told: ToldMember, found: _Found) -> ToldMember:
     has_moved = "stall" in told.open and step is not None and step != told.stalled_step
     if verdict.state != "running" or not has_moved:
         return told
-    found.add("recovered", "info", f"it is making steps again{_at_step(found.metrics)}")
+    found.add("recovered", "info", f"it is making progress again{_at_step(found.metrics)}")
     return replace(found.judge(told, "stall", False, "info", ""), stalled_step=None)
 
 
@@ -223,7 +223,7 @@ def _judge_values(told: ToldMember, found: _Found, config: FleetConfig) -> ToldM
     metrics, analysis = found.metrics, found.metrics.loss_analysis
     is_nan = has_nan(metrics)
     is_finite = metrics.loss is not None and isfinite(metrics.loss)
-    again = f"the loss is {metrics.loss:.4g} again" if metrics.loss is not None else ""
+    again = f"the loss is now {metrics.loss:.4g}" if metrics.loss is not None else ""
     is_so = is_nan or (False if is_finite else None)
     told = found.judge(told, "nan", is_so, "error", f"the loss is {metrics.loss}", over=again)
     for kind in ("divergence", "spike"):
@@ -298,7 +298,7 @@ def _judge_rules(told: ToldMember, found: _Found, sample: FleetSample, config: F
             text = f"{rule.message or rule.when}{_values(rule, sample)}"
             found.add(f"rule:{rule.name}", _LEVELS[rule.priority], text, since)
         elif rule.name in told.fired() and not state.fired:
-            text = f"{rule.message or rule.when}: no longer{_values(rule, sample)}"
+            text = f"no longer true: {rule.message or rule.when}{_values(rule, sample)}"
             found.add(f"over:rule:{rule.name}", "info", text, found.now)
     return replace(told, rules=states)
 

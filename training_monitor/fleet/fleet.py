@@ -97,7 +97,7 @@ class AccountLister:
         known = self._known if before.listed_at is None else before.rows.keys()
         rows = list_instances_at_once(known, transport=self._transport)
         if before.error is not None:
-            get_logger().info("the account is listed again")
+            get_logger().info("the instances of the account can be listed again")
         listed = {row["id"]: row for row in rows}
         kept, gone = self._look_for({*before.rows, *self._known} - listed.keys() - before.gone)
         gone |= before.gone - listed.keys()
@@ -127,7 +127,7 @@ class AccountLister:
         """Record why a listing failed."""
         before = self.account
         if before.error is None:
-            get_logger().warning("the account was not listed: %s", error)
+            get_logger().warning("could not list the instances of the account: %s", error)
         known_since = (before.stale_since, before.listed_at, self._clock.time())
         since = next(when for when in known_since if when is not None)
         self.account = replace(before, error=error, stale_since=since)

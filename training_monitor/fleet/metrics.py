@@ -512,7 +512,7 @@ FLEET_COLUMNS = (
     FleetColumn("steps_per_second", "STEPS/S", "number", "machine", "steps_per_second", 11,
                 widths={160: 7}, optional=True, letter="v", page=(50, "Steps/s", "optimizer steps per second", 1),
                 fact=("speed", "{} steps/s"),
-                metric=("steps_per_second", "Steps per second, if the training is making steps.")),
+                metric=("steps_per_second", "Steps per second, if the training is making progress.")),
     FleetColumn("learning_rate", "", "number", "log", "learning_rate", 9, "last",
                 fact=("LR", "{}"), metric=("learning_rate", "The learning rate.")),
     FleetColumn("grad_norm", "", "number", "log", "grad_norm", 10,

@@ -207,14 +207,14 @@ class MockFleet(FleetMonitor):
                 why = (
                     "another action on this member is in progress"
                     if key in self._pending
-                    else f"{action} is not possible for it"
+                    else f"cannot {action} this member"
                 )
                 self._record.add(FleetAlert(self.clock.time(), key, "refused", why, "error"), self._members.get(key))
         self._ask_after(ACT_SECONDS)
         self._tell_listeners()
 
     def shell_command(self, key: str) -> list[str]:
-        raise TrainingMonitorError("a made-up machine has no shell")
+        raise TrainingMonitorError("a simulated machine has no shell")
 
     def keys(self) -> list[str]:
         """Return a single key, because all members are updated together."""

@@ -188,7 +188,10 @@ _NUMBERS: dict[str, tuple[str, _OfMember]] = {
     "planned_steps": ("Total steps of the training.", lambda m: m.row.total_steps if m.is_current else None),
     "planned_epochs": ("Total epochs of the training.", lambda m: m.row.total_epochs if m.is_current else None),
     "step_age_seconds": ("Time since the last step.", lambda m: _of_stall(m, "seconds_without_step")),
-    "stall_limit_seconds": ("Time without a step that counts as a stall.", lambda m: _of_stall(m, "limit_seconds")),
+    "stall_limit_seconds": (
+        "Time without a step after which the training counts as stalled.",
+        lambda m: _of_stall(m, "limit_seconds"),
+    ),
     "log_age_seconds": ("Time since the last write to the log.", lambda m: m.row.log_age if m.is_current else None),
     "loss_finite": ("Whether the loss of a running training is finite (1 or 0).", _is_finite_loss),
 }
@@ -282,7 +285,7 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         lambda s: max(0, len(s.rows) - MOST_MEMBERS),
     ),
     "fleet_looks_late_seconds": (
-        "Longest delay of a check beyond the interval, over the responding members; 0 if none is late.",
+        "Longest delay of a check beyond the interval, among the responding members; 0 if none is late.",
         lambda s: s.late,
     ),
     "trainings_omitted": (

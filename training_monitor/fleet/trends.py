@@ -216,7 +216,7 @@ def describe_compared(runs: Sequence[RunComparison]) -> str:
     if common is None:
         return "none, because no step is known"
     without = sum(run.last_step is None for run in runs)
-    return f"up to {common:.0f}, which all{' with a known step' if without else ''} have reached"
+    return f"up to {common:.0f}, which all runs{' with a known step' if without else ''} have reached"
 
 
 def series(samples: Sequence[FleetSample], field: str, cells: int, begin: float, end: float) -> list[float | None]:

@@ -261,7 +261,7 @@ def not_ended(what: str, left: Iterable[str], site: Site) -> CommandFailed:
     return CommandFailed(
         f"{what} {', '.join(f'pid {each}' for each in left)}",
         target=str(site),
-        hint="a process in state D waits for a disk or driver: check dmesg on its machine",
+        hint="a process in state D is waiting for a disk or driver: check dmesg on its machine",
     )
 
 

@@ -84,7 +84,7 @@ def end_job(
         waited = clock.monotonic() - asked
         if view.status is JobStatus.PENDING and is_ray_job(job_id) and waited >= PENDING_SECONDS:
             if cancelled is None:
-                _tell(on_progress, f"{job_id} waits for resources: cancelling it")
+                _tell(on_progress, f"{job_id} is waiting for resources: cancelling it")
                 [cancelled] = site.ask(guard(ray_jobs.cancel_question(job_id)))
             elif cancelled.failure:
                 raise _not_cancelled(site, job_id, cancelled.failure)

@@ -25,7 +25,7 @@ def find_fault(pattern: str) -> str | None:
     except (re.error, OverflowError, RecursionError) as error:
         return f"a regular expression ({error})"
     if _EXPONENTIAL.search(re.sub(r"\(\?:|\{\d+\}", lambda found: found[0][:1].strip("{"), pattern)):
-        return "no repeat of a part that itself repeats: it can take for ever"
+        return "no repeat of a part that itself repeats: it can take forever"
     return None
 
 

@@ -44,7 +44,7 @@ def _read_url(value: Any, place: Place) -> Any:
     return value
 
 
-ID = Kind("a number in quotes, or @name of a channel", _read_id)
+ID = Kind("a number in quotes, or the @name of a channel", _read_id)
 API = Kind("an http or https URL", _read_url)
 URL = Kind("an http or https URL", _read_url, is_secret=True)
 TOKEN = text("a token without spaces", "[!-~]+", is_secret=True)

@@ -141,7 +141,7 @@ def _read_order(value: Any, place: Place) -> Any:
     return value if is_fine else MISFIT
 
 
-_ORDER = Kind(f"each at most once: {', '.join(CHANNELS)}", _read_order)
+_ORDER = Kind(f"a list of channels, each at most once: {', '.join(CHANNELS)}", _read_order)
 
 
 def settings_of_channel(channel: str) -> dict[str, Setting]:
@@ -196,7 +196,7 @@ def expect_private(file: str, table: Mapping[str, Any], place: Place) -> None:
     written = next(_written_secrets(table), None)
     mode = stat.S_IMODE(os.stat(file).st_mode) if written else 0
     if mode & 0o077:
-        expected = f"0o600, because it holds {written} (chmod 600 {file})"
+        expected = f"0o600, because it contains {written} (chmod 600 {file})"
         Place("mode", faults=place.faults).note(oct(mode), expected)
 
 

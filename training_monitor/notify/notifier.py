@@ -85,7 +85,9 @@ class TrainingNotifier:
         delivery = self.deliver(whom, notice)
         kept = self._remember(whom.name, notice, delivery)
         return (
-            delivery if kept or delivery.channel != "web" else Delivery("none", False, error="web: no notice was saved")
+            delivery
+            if kept or delivery.channel != "web"
+            else Delivery("none", False, error="web: could not save the notice")
         )
 
     def deliver(self, user: str | NotifiedUser | None, notice: Notice) -> Delivery:

@@ -41,7 +41,8 @@ def stall_detected(about: About, *, reason: str, grace_seconds: float | None, is
     """
     if is_spared:
         announced = (
-            "No action will be taken, because the training shows signs of work. Use --terminate-busy to end it anyway."
+            "No action will be taken, because the training shows signs of activity. "
+            "Use --terminate-busy to end it anyway."
         )
     elif grace_seconds is None:
         announced = "No action will be taken."

@@ -64,7 +64,7 @@ class ServiceConfig(PublicValue):
     outage_after: AboveZero = OUTAGE_AFTER
     daily_budget: Annotated[float, number("dollars, above 0", above=0), Example(100)] | None = None
     warn_hours_left: Annotated[float, number("hours, 0 or more", least=0)] = 12.0
-    failed_refund: Annotated[float, number("a share from 0 to 1", least=0, most=1)] = 0.0
+    failed_refund: Annotated[float, number("a fraction from 0 to 1", least=0, most=1)] = 0.0
 
     def __post_init__(self) -> None:
         check_fields(self)

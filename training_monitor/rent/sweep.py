@@ -237,7 +237,7 @@ def _judge_attempt(look: _Look) -> _Found:
     """Judge a machine that the job has left: the grace period runs from then, as it may be being replaced."""
     job = look.job
     if job is not None and job.state is JobState.REPLACING and not look.is_leased and is_at_work(look.row, job):
-        return "left_over", "its job gave this machine up and has no worker", 0.0
+        return "left_over", "its job gave up this machine and has no worker", 0.0
     if job is None or is_at_work(look.row, job):
         return None
     where = f"on instance {job.work.instance_id}" if job.work.instance_id is not None else "without a machine"
@@ -306,7 +306,7 @@ def _work_in_words(look: _Look) -> str:
     assert look.job  # an instance without a job is an orphan
     job, worker = look.job, look.job.worker
     step = "" if job.work.step is None else f", step {job.work.step} of {job.work.total_steps or '?'}"
-    return f"its job is {job.state}{step}, {f'held by {worker}' if look.is_leased else 'and waits for a worker'}"
+    return f"its job is {job.state}{step}, {f'held by {worker}' if look.is_leased else 'and is waiting for a worker'}"
 
 
 # ---------------------------------------------------------------- rows, whose values may be of any type

@@ -105,7 +105,7 @@ class Background:
             self._thread.start()
         except RuntimeError as error:  # no thread left, or the interpreter is exiting
             self._thread = None
-            self._troubles.warn("thread", f"progress is not written: {error}")
+            self._troubles.warn("thread", f"progress is not being written: {error}")
             return
         if self._tee_outputs:
             self._started.wait(_START_LIMIT)
@@ -221,8 +221,8 @@ class Background:
             self._troubles.warn(
                 "taken",
                 f"{self.wanted.progress_path!r} is written by {who}, but this run writes {place.files.progress_path!r}."
-                " Give each run its own file; if one training has several processes, let only one write "
-                "(RANK in their environment, or rank=)",
+                " Give each run its own file; if one training has several processes, let only one of them write "
+                "(set RANK in the environment of each, or pass rank=)",
             )
             if self._metadata.get("run_name") == self.wanted.name:
                 self._metadata["run_name"] = place.files.name

@@ -36,7 +36,8 @@ def monitor_of(monitor: object) -> TrainingMonitor:
     if monitor is None or isinstance(monitor, str | os.PathLike):
         return TrainingMonitor(monitor)
     silent = TrainingMonitor(rank=1)
-    silent.troubles.warn("monitor", f"progress is not written: {type(monitor).__name__} is not a TrainingMonitor", 4)
+    why = f"{type(monitor).__name__} is not a TrainingMonitor"
+    silent.troubles.warn("monitor", f"progress is not being written: {why}", 4)
     return silent
 
 

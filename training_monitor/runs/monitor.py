@@ -556,7 +556,7 @@ class TrainingMonitor:
         try:
             return run_files(default_file() if output_file is None else output_file)
         except (SettingsError, TypeError, ValueError, OSError) as error:
-            self.troubles.warn("output_file", f"progress is not written: {error}", 3)
+            self.troubles.warn("output_file", f"progress is not being written: {error}", 3)
             return None
 
     def _settings(self, config: object) -> dict[str, Scalar]:

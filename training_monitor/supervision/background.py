@@ -96,7 +96,7 @@ class SupervisionHandle:
         """
         self._thread.join(timeout)
         if self._thread.is_alive():
-            raise TimeoutError(f"{self.label} is still supervised after {timeout:g} s")
+            raise TimeoutError(f"{self.label} is still being supervised after {timeout:g} s")
         if self._error:
             raise self._error
         if self._report is None:
@@ -116,7 +116,7 @@ class SupervisionHandle:
         try:
             self._report = self._call()
         except KeyboardInterrupt:
-            get_logger().info("%s: no longer supervised from here", self.label)
+            get_logger().info("%s: no longer supervised by this process", self.label)
         except Exception as error:  # also a defect: nobody else would hear of it
             self._error = error
             get_logger().error("%s: %s", self.label, error)

@@ -59,7 +59,7 @@ def _steps_in(log: str, total: int | None) -> list[int]:
 def _advice(config: Mapping[str, Any] | None) -> str:
     given = config or {}
     if given.get("resume_argument") or "{checkpoint}" in str(given.get("command") or given.get("entrypoint") or ""):
-        return "the script ignores the checkpoint that it is passed"
+        return "the script ignores the checkpoint passed to it"
     return "set a resume argument"
 
 

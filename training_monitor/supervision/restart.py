@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from training_monitor.supervision.run_state import RunState
     from training_monitor.supervision.supervisor import Supervisor
 
-_INTERRUPTED = "the supervision of {} has ended, but not the training; repeat the same call to resume the supervision"
+_INTERRUPTED = "the supervision of {} has ended, but the training has not; repeat the same call to resume supervision"
 
 
 def auto_restart(

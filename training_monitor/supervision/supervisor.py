@@ -143,14 +143,14 @@ class Supervisor(Hands):
             return self.adopt(run, running[-1])
         if finished := [view for view in views if view.survivors and view.status is JobStatus.SUCCEEDED]:
             raise JobExists(
-                f"{self.site}: {finished[-1].job_id} finished successfully, but {finished[-1].survivors} of its "
-                "processes still run",
+                f"{self.site}: {finished[-1].job_id} finished successfully, but not all of its processes have ended "
+                f"({finished[-1].survivors} left)",
                 hint=Hint("stop it first: {stop_job}", self.site, finished[-1].job_id),
             )
         for view in views:
             if view.survivors:
-                left = plural(view.survivors, "process", "processes")
-                self.tell(run, "detected", f"{left} of {view.job_id} still running: ending them", view)
+                left = plural(view.survivors, "remaining process", "remaining processes")
+                self.tell(run, "detected", f"ending {left} of {view.job_id}", view)
                 self.stop_job(run, view.job_id)
         if not given and latest.status in (JobStatus.SUCCEEDED, JobStatus.STOPPED):
             return self.adopt(run, latest)  # the next look tells how far it came
@@ -309,7 +309,8 @@ class Supervisor(Hands):
         if not run.attempts or run.attempts[-1]["job_id"] != driver.job_id or run.attempts[-1]["ended_at"]:
             run = plan_attempt(run, driver.job_id, None, (), now - (look.evidence.runtime or 0.0), adopted=True)
         text = (
-            f"Ray no longer lists {driver.job_id}, which still runs as process {driver.pid}: supervising that process"
+            f"Ray no longer lists {driver.job_id}, which is still running as process {driver.pid}: "
+            "supervising that process"
         )
         self.tell(run, "adopted", text)
         job = replace(job, log_file=look.log.path)
@@ -449,8 +450,8 @@ class Supervisor(Hands):
         evidence = failure_evidence(view)
         self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
         if view.survivors:
-            left = plural(view.survivors, "process", "processes")
-            self.tell(run, "detected", f"{left} of {view.job_id} still running: ending them", view)
+            left = plural(view.survivors, "remaining process", "remaining processes")
+            self.tell(run, "detected", f"ending {left} of {view.job_id}", view)
             run = update_attempt(run, status=view.status.value, reason=evidence, failure=asdict(failure_of(view)))
             return self.save(replace(run, phase="stopping", stop_reason=None))
         return self.fail(run, view.status.value, evidence, failure_of(view))

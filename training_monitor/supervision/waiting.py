@@ -363,7 +363,7 @@ class _Waiting(Looker[Look, WaitReport]):
         gap = max(GAP_SECONDS, 3.0 * (state.asked.interval or 0.0))
         state.idle_since = idle_since(state.idle_since, mode, state.looked_at, now, gap)
         if self.waits_for_gpus and mode is None:
-            self.errors["GPUs"] = f"its GPUs could not be read: {look.gpu_error or 'none was found'}"
+            self.errors["GPUs"] = f"its GPUs could not be queried: {look.gpu_error or 'none was found'}"
         state.looked_at, state.has_begun = now, True
 
     def not_seen(self, error: TrainingMonitorError, *, is_lost: bool) -> WaitReport | None:

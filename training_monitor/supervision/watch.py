@@ -120,7 +120,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
         watcher, job = self.watcher, self.watcher.job.label
         self.clock, self.site = watcher.clock, watcher.site
         self.interrupted = (
-            f"the watch of {job} has ended, but not the training; repeat the same call to resume the watch"
+            f"the watch of {job} has ended, but the training has not; repeat the same call to resume the watch"
         )
         self.lookout = Lookout(
             watcher.key,

@@ -154,7 +154,7 @@ def reason_to_end(told: Told, status: TrainingStatus, config: WatchConfig) -> st
     if status.is_running is not True:
         return None
     if config.hard_limit is not None and status.runtime is not None and status.runtime >= config.hard_limit:
-        return f"Hard limit of {format_duration(config.hard_limit)} passed"
+        return f"Hard limit of {format_duration(config.hard_limit)} reached"
     if status.status is JobStatus.PENDING:
         return None
     waited = told.stalled_at is not None and status.timestamp - told.stalled_at >= config.grace_period
@@ -196,7 +196,7 @@ def _limits(status: TrainingStatus, config: WatchConfig, job: str) -> Iterator[N
             if config.hard_limit is None
             else f"; the training will be stopped at {format_duration(config.hard_limit)}"
         )
-        reason = f"Run time of {format_duration(config.soft_limit)} passed{hard}"
+        reason = f"Run time has reached {format_duration(config.soft_limit)}{hard}"
         yield templates.soft_limit(_about(status, job), reason=reason)
     cost = _cost(status, config)
     if config.budget is not None and cost is not None and cost >= config.budget:

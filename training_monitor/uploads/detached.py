@@ -87,7 +87,7 @@ class DetachedTries:
         self._start(start_question(self.site.target, self._job_id(), command, env, {}))
         view = self._wait()
         if view is None:
-            raise CommandFailed(f"the run directory of the {self._work} was removed while it ran")
+            raise CommandFailed(f"the run directory of the {self._work} was removed while it was running")
         if view.status is JobStatus.STOPPED and not ran_too_long(view):
             raise CommandFailed(f"the {self._work} was {view.message}")
         return view
@@ -104,7 +104,7 @@ class DetachedTries:
         if left := self.site.ask_one(question):
             raise CommandFailed(
                 f"SIGKILL did not end pid {', pid '.join(left)} of the {self._work}",
-                hint="a process in state D waits for a disk or driver: check dmesg on its machine",
+                hint="a process in state D is waiting for a disk or driver: check dmesg on its machine",
             )
 
     def back_off(self, failures: int, why: str | None) -> None:

@@ -278,7 +278,7 @@ def _arrived(row: Mapping[str, Any]) -> bool:
 
 def _describe(wrong: list[str], total: int) -> str:
     named = ", ".join(name[:100] for name in wrong[:MOST_NAMED]) + (", ..." if len(wrong) > MOST_NAMED else "")
-    return f"{len(wrong)} of {total} files are missing at the hub or differ there: {named}"
+    return f"{len(wrong)} of {total} files are missing from the hub or differ there: {named}"
 
 
 def _explain(log: str) -> str:

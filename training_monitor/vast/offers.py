@@ -76,7 +76,7 @@ class OfferQuery(PublicValue):
     min_vram_gb: Annotated[float, _FROM_ZERO] = 24.0
     disk_gb: Annotated[float, _ABOVE_ZERO] = 64.0
     num_gpus: Annotated[int, whole("1 or more", least=1)] = 1
-    min_reliability: Annotated[float, number("a share from 0 to 1, such as 0.95", least=0, most=1)] = 0.95
+    min_reliability: Annotated[float, number("a fraction from 0 to 1, such as 0.95", least=0, most=1)] = 0.95
     min_cuda: Annotated[float, _FROM_ZERO] = 12.0
     min_down_mbps: Annotated[float, _FROM_ZERO] = 0.0
     blocked_countries: Annotated[tuple[str, ...], _COUNTRIES] = ("CN", "HK")

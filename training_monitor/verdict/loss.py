@@ -114,5 +114,5 @@ def _plateau(losses: Sequence[float]) -> str | None:
     before = median(losses[: len(losses) // 4])
     flat = max(blocks) - min(blocks) <= 4.0 * noise
     if flat and before - blocks[-1] > 4.0 * noise:
-        return f"the loss has stayed at about {blocks[-1]:.4g} over the last {len(half)} of {len(losses)} losses"
+        return f"the loss has stayed at about {blocks[-1]:.4g} over the last {len(half)} of {len(losses)} values"
     return None

@@ -80,7 +80,7 @@ class RestartPolicy(PublicValue):
             if not is_at_least(lowest, getattr(self, name)):
                 raise SettingsError(name, getattr(self, name), f"a number of at least {lowest}")
         if self.jitter > 1:
-            raise SettingsError("jitter", self.jitter, "a share of the delay, from 0 to 1")
+            raise SettingsError("jitter", self.jitter, "a fraction of the delay, from 0 to 1")
         for name in ("stagnation_threshold", "check_interval"):
             if getattr(self, name) == 0 or not is_at_least(0, getattr(self, name)):
                 raise SettingsError(name, getattr(self, name), _SOME.expected)

@@ -327,7 +327,7 @@ def _works(run: Run, pause: str) -> str | None:
         "busy": "its GPUs are busy",
         "computing": "its processes are using the CPU",
         "compiling": "compilers run",
-        "saving": "files are written",
+        "saving": "files are being written",
         "growing": "its log is growing",
         "spoken": "its log is growing",
     }
@@ -361,7 +361,7 @@ def _describe(run: Run, signals: dict[str, Any]) -> str:
     written = "only lines without a step were logged" if has_grown(run.waiting) else "nothing written"
     proofs = {
         "spinning": "GPUs report full use at idle power: a collective is waiting",
-        "blocked": f"{idle}{written}, its processes wait for a disk (state D)",
+        "blocked": f"{idle}{written}, its processes are waiting for a disk (state D)",
         "quiet": f"{idle}its processes use no CPU, {written}",
         "idle": "GPUs idle",
         "spoken": f"{idle}although its log is still growing"
@@ -371,7 +371,7 @@ def _describe(run: Run, signals: dict[str, Any]) -> str:
     }
     doubts = {
         "growing": " although its log is growing",
-        "saving": " although files are written",
+        "saving": " although files are being written",
         "compiling": " although compilers run",
         "busy": " although its GPUs are busy",
         "computing": " although its processes are using the CPU",

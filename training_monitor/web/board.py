@@ -264,7 +264,7 @@ def _rate_of(rows: Sequence[TrainingMetrics], timestamp: float) -> Point:
 def _find(snapshot: FleetSnapshot, name: str) -> TrainingMetrics:
     row = next((row for row in snapshot.rows if id_of(row.key) == name), None)
     if row is None:
-        raise Refused(404, "this member is not in the fleet (any more)")
+        raise Refused(404, "this member is not, or no longer, in the fleet")
     return row
 
 

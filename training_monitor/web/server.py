@@ -136,7 +136,7 @@ class WebServer(HTTPServer):
         except OSError:  # the browser went away, or was too slow
             pass
         except Exception:
-            get_logger().exception("a request of the web page failed")
+            get_logger().exception("a request from the web page failed")
         finally:
             self.places.leave(request)
             self.shutdown_request(request)
@@ -149,7 +149,7 @@ class WebServer(HTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log what the accepting thread could not handle."""
-        get_logger().exception("a connection of the web page failed")
+        get_logger().exception("a connection to the web page failed")
 
 
 class _Handler(BaseHTTPRequestHandler):

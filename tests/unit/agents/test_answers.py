@@ -110,7 +110,7 @@ WAIT = {
         ),
         (
             {**WAIT, "outcome": "interrupted", "reason": "the waiting was stopped: mine can be taken up"},
-            "train is stalled at step 5 of 9; waiting for step=7 or finished is not over; call again with handle mine",
+            "train is stalled at step 5 of 9; the wait for step=7 or finished is not over; call again with handle mine",
         ),
         (
             {**WAIT, "outcome": "met", "condition": "step=7", "reason": "step 7 of 9", "state": "running", "step": 7},

@@ -336,7 +336,7 @@ def test_a_rule_waits_for_its_time_and_says_its_message_once() -> None:
     config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5 for 30s", message="it idles"),))
     looks = [row(gpu_util=each) for each in (3.0, 3.0, 3.0, 3.0, 3.0, 90.0, 3.0)]
     found = watch(looks, config)
-    begun, over = "it idles (gpu_utilization 3)", "it idles: no longer (gpu_utilization 90)"
+    begun, over = "it idles (gpu_utilization 3)", "no longer true: it idles (gpu_utilization 90)"
     assert [[each.text for each in alerts] for alerts in found] == [[], [], [], [begun], [], [over], []]
     assert found[3][0].generation == NOW and found[5][0].kind == "over:rule:idle"
 

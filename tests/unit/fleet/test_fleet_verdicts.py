@@ -398,8 +398,8 @@ def test_what_fails_is_logged_when_it_begins_and_when_it_is_over(caplog: pytest.
         watch.look(after=400)
     said = sorted(record.getMessage() for record in caplog.records)
     assert [text.partition(":")[0] for text in said] == [
-        "the account is listed again",
-        "the account was not listed",
+        "could not list the instances of the account",
+        "the instances of the account can be listed again",
         "vast",
         "vast",
     ]

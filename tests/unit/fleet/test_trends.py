@@ -310,8 +310,8 @@ def test_steps_that_were_undone_are_not_compared() -> None:
 
 def test_which_steps_were_compared_is_told() -> None:
     both = compare_runs({"slow": run(1, 31), "fast": run(4, 31)})
-    assert describe_compared(both) == "up to 300, which all have reached"
+    assert describe_compared(both) == "up to 300, which all runs have reached"
     one = compare_runs({"nothing": [], "other": run(1, 3)})
-    assert describe_compared(one) == "up to 20, which all with a known step have reached"
+    assert describe_compared(one) == "up to 20, which all runs with a known step have reached"
     none = compare_runs({"nothing": [], "loss": seen({"loss": 3.0})})
     assert describe_compared(none) == describe_compared([]) == "none, because no step is known"

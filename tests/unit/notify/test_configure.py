@@ -154,7 +154,7 @@ def test_a_mistake_is_named_and_no_secret_is_shown(subtests: pytest.Subtests, tm
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_a_file_with_secrets_must_be_ones_own(tmp_path: Path, mode: int) -> None:
     file = write(tmp_path, {"notifications": {"telegram": {"token": TOKEN}}}, mode)
-    with pytest.raises(SettingsError, match=f"it holds telegram.token .chmod 600 {file}."):
+    with pytest.raises(SettingsError, match=f"it contains telegram.token .chmod 600 {file}."):
         load_channels({}, file)
     plain = write(tmp_path, {"notifications": {"desktop": {}}}, mode)
     assert load_channels({}, plain) == [Desktop()]

@@ -199,7 +199,7 @@ def test_the_web_list_needs_a_store_that_can_be_written(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     notifier = TrainingNotifier([WebList()], store=store)
     Path(store.path).chmod(0o622)  # others could write to it
-    assert notifier.notify(None, "x") == Delivery("none", False, error="web: no notice was saved")
+    assert notifier.notify(None, "x") == Delivery("none", False, error="web: could not save the notice")
     assert TrainingNotifier([Line()], store=store).notify(None, FAILED).channel == "line"
 
 

@@ -231,7 +231,7 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
             "instance_id": 2,
             "action": "keep",
             "kind": "at_work",
-            "reason": "its job is TRAINING, and waits for a worker",
+            "reason": "its job is TRAINING, and is waiting for a worker",
             "job_id": "busy",
             "label": "training_monitor/me/busy/1",
             "acknowledged": False,

@@ -336,7 +336,7 @@ def test_a_path_that_can_be_none_warns_and_nothing_is_written(tmp_path: Path, fi
             monitor.start_batch()
             monitor.update_metrics(loss=1)
         monitor.set_finished()
-    assert len(messages) == 1 and "progress is not written" in messages[0]
+    assert len(messages) == 1 and "progress is not being written" in messages[0]
 
 
 @pytest.mark.parametrize("interval", [math.inf, math.nan, -1, "1", None])

@@ -367,7 +367,7 @@ def test_a_batch_of_a_rank_that_writes_nothing_costs_no_more_after_the_first(sil
 
 
 def test_a_file_that_cannot_be_a_run_s_hinders_no_answers(silent: None) -> None:
-    with pytest.warns(RuntimeWarning, match="progress is not written"):
+    with pytest.warns(RuntimeWarning, match="progress is not being written"):
         monitor = TrainingMonitor("/tmp/.hidden", rank=0)
     monitor.start_batch()
     assert begun() == [PID]

@@ -397,7 +397,7 @@ def test_the_hard_limit_ends_a_run_that_makes_progress() -> None:
     looks.look(runtime=3599.0)
     assert looks.end is None
     looks.look(runtime=3600.0)
-    assert looks.end == f"Hard limit of {format_duration(3600)} passed"
+    assert looks.end == f"Hard limit of {format_duration(3600)} reached"
 
 
 def test_a_new_start_has_its_own_limits() -> None:

@@ -369,7 +369,7 @@ def test_leftovers_of_a_dead_job_are_ended_before_the_next_start(bench: Bench) -
     bench.jobs.behaviours = [Behaviour(crash_after=120, survivors=3), GOOD]
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 1)
-    assert "3 processes of process:run-attempt-1 still running: ending them" in bench.said("detected")
+    assert "ending 3 remaining processes of process:run-attempt-1" in bench.said("detected")
     assert report["attempts"][0]["status"] == "FAILED"
     assert "exit status 1" in (report["attempts"][0]["reason"] or "")
 

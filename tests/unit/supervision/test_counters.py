@@ -57,7 +57,7 @@ def test_a_command_that_ignores_its_checkpoint_is_reported_at_the_first_look(ben
 def test_a_command_that_was_given_the_option_is_not_told_to_give_it(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, Behaviour(total=300, save_every=20, ignores_checkpoint=True)]
     bench.restart(job_config={**CONFIG, "resume_argument": "--resume"}, check_interval=5)
-    assert bench.said("ignored")[0].endswith("begins at step 1: the script ignores the checkpoint that it is passed")
+    assert bench.said("ignored")[0].endswith("begins at step 1: the script ignores the checkpoint passed to it")
 
 
 def test_a_command_that_resumes_is_not_reported(bench: Bench) -> None:

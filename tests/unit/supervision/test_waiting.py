@@ -185,7 +185,7 @@ def test_gpus_that_cannot_be_read_are_not_idle_and_that_is_told(tmp_path: Path) 
     world.there.gpus = ""
     report = world.wait("gpu-idle=10s", timeout=100)
     assert report.outcome == "timeout" and len(report.errors) == 1
-    assert report.errors[0].startswith("its GPUs could not be read: ") and report.errors[0] in report.reason
+    assert report.errors[0].startswith("its GPUs could not be queried: ") and report.errors[0] in report.reason
 
 
 # ---------------------------------------------------------------- checkpoints, lines

@@ -594,7 +594,7 @@ def test_an_interrupt_says_that_only_the_watch_ended(tmp_path: Path) -> None:
     bench = Bench(tmp_path, FINISHES)
     bench.clock.at(90, press_ctrl_c)
     with pytest.raises(
-        KeyboardInterrupt, match="the watch of .* has ended, but not the training; repeat the same call"
+        KeyboardInterrupt, match="the watch of .* has ended, but the training has not; repeat the same call"
     ):
         bench.watch()
     assert bench.watch().end == "finished"  # type: ignore[union-attr]

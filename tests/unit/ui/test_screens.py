@@ -377,7 +377,7 @@ def test_the_page_of_a_member_shows_the_last_roll_call() -> None:
     view = replace(START, screen="detail", selected=row.key)
     text = text_of(view, replace(SNAPSHOT, rows=(row,)), width=100)
     assert "why       5m ago, before process:train-attempt-1 was ended: 3 of 4 ranks wait in all_reduce" in text
-    assert "nodes     node-b (hardware fault), node-a (others waited for its rank)" in text
+    assert "nodes     node-b (hardware fault), node-a (other ranks waited for its rank)" in text
     assert said in " ".join(text.split())
 
 

@@ -348,7 +348,7 @@ def test_l_hits_all_running_runs_that_are_shown_and_names_those_that_are_not() -
     assert {target.pid for target in view.request.targets} == {4711, 4720, 4730, 5000, 6000}
     some = after("f", *"val", "enter", "l")
     assert isinstance(some.request, SendSignal)
-    assert some.request.what == "1 RUNNING run (3 more, hidden by the filter, get no signal)"
+    assert some.request.what == "1 RUNNING run (3 more, hidden by the filter, receive no signal)"
     assert [target.pid for target in some.request.targets] == [5000]
 
 

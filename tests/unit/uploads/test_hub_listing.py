@@ -50,7 +50,7 @@ def test_what_is_missing_or_differs(subtests: pytest.Subtests) -> None:
     for held in [None, {}, {"size": 4, "hash": "abc"}, {"size": 5, "hash": "abd"}, "x", [], 5]:
         with subtests.test(held=held):
             listing = parse_listing(row("a") + row("b", held=held) + "listed\n")
-            assert listing.error == "1 of 2 files are missing at the hub or differ there: b"
+            assert listing.error == "1 of 2 files are missing from the hub or differ there: b"
             assert [file.path for file in listing.files] == ["a"] and not listing.final
 
 

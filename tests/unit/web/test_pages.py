@@ -170,7 +170,7 @@ def test_an_attempt_has_its_roll_call_on_one_bounded_line() -> None:
     first, second = page["attempts"]
     assert "rank 1 is late" in first["explanation"] and "\n" not in first["explanation"]
     assert len(first["explanation"]) == 2500 and page["avoid"] == ["b"]
-    assert first["nodes"] == "b (hardware fault), a (others waited for its rank)"
+    assert first["nodes"] == "b (hardware fault), a (other ranks waited for its rank)"
     assert second["explanation"] is None and second["nodes"] == ""
 
 

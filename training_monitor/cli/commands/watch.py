@@ -81,7 +81,8 @@ def declare(command: CommandParser) -> None:
         "--terminate-busy",
         action="store_const",
         const=True,
-        help="with --terminate: also end the training if it makes no steps but its GPUs are busy or its log grows",
+        help="with --terminate: also end the training if it completes no steps but its GPUs are busy or its log "
+        "is growing",
     )
     command.add_argument(
         "--terminate-eta",
@@ -265,7 +266,7 @@ class _Display:
         if stalled:
             parts.append(f"STALLED: {seen.stall.reason}")
         if self._status and self._status.is_running is None:
-            parts.append(f"? {self._status.message or 'not known whether it runs'}")
+            parts.append(f"? {self._status.message or 'unknown whether it is running'}")
         parts += [f"? {error}" for error in (self._status.errors if self._status else ())]
         self._live.draw(*parts)
 

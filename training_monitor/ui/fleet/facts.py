@@ -78,7 +78,7 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
 
 def describe_nodes(suspects: Sequence[str], faulty: Sequence[str]) -> str:
     """Name the nodes of the ranks that were waited for, and those with a fault of their hardware; "" without any."""
-    late = [f"{each} (others waited for its rank)" for each in suspects if each not in faulty]
+    late = [f"{each} (other ranks waited for its rank)" for each in suspects if each not in faulty]
     return ", ".join([*(f"{each} (hardware fault)" for each in faulty), *late])
 
 
@@ -103,7 +103,7 @@ def named_facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str
         ("ETA", None if row.seconds_left() is None else format_seconds(row.seconds_left())),
         *of_columns.items(),
         ("rented", None if row.started_at is None else f"since {format_date(row.started_at)}"),
-        ("trains", None if row.runtime_seconds is None else f"for {format_duration(row.runtime_seconds)}"),
+        ("run time", None if row.runtime_seconds is None else format_duration(row.runtime_seconds)),
         ("seen", None if row.last_updated is None else f"{format_age(member.now - row.last_updated)} ago"),
         ("groups", ", ".join(row.groups)),
         ("target", f"{row.key}{', found there' if row.found else ''}"),

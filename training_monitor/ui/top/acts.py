@@ -72,7 +72,7 @@ def ask_signal_of_all(view: TopView, snapshot: RunsSnapshot) -> TopView:
     if not hit:
         return said(view, "none of the shown runs is RUNNING and has a process to signal")
     everyone = sum(row.status == RUNNING for row in snapshot.rows)
-    hidden = f" ({everyone - len(rows)} more, hidden by the filter, get no signal)" if everyone > len(rows) else ""
+    hidden = f" ({everyone - len(rows)} more, hidden by the filter, receive no signal)" if everyone > len(rows) else ""
     return _menu(view, f"{plural(len(rows), 'RUNNING run')}{hidden}", hit, f"signal {len(rows)}")
 
 
