@@ -234,7 +234,8 @@ def _why_unknown(alive: Sequence[Rank], found: Explanation) -> Iterator[str]:
     elif awake := [each for each in alive if are_awake([each])]:
         yield f"{_names(awake)} woke up during the inspection, so the training may be making progress"
     elif len(blind) == len(alive):
-        yield f"no stacks could be read{_because(blind)}, and the kernel's report does not show which rank is late"
+        seen = "the kernel's report is not sufficient"
+        yield f"no stacks could be read{_because(blind)}, and {seen}: it is unknown which one is late"
     elif blind:
         yield f"no stack of {_names(blind)} could be read{_because(blind)}: it is unknown which rank is late"
     elif len(found.groups) > 1 and all(each.waits for each in found.groups):
@@ -246,7 +247,7 @@ def _why_unknown(alive: Sequence[Rank], found: Explanation) -> Iterator[str]:
 
 def _because(blind: Sequence[Rank]) -> str:
     reasons = list(dict.fromkeys(each.no_stacks for each in blind if each.no_stacks))
-    return f" ({brief(reasons[0], _MOST_REASON)})" if len(reasons) == 1 else ""
+    return f" ({brief(reasons[0])})" if len(reasons) == 1 else ""
 
 
 def _threads(rank: Rank) -> Iterator[str]:

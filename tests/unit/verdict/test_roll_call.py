@@ -48,7 +48,7 @@ IN_ALL_REDUCE = "in all_reduce, called at train.py:88"
 IN_LOAD_BATCH = "in data.py:41 load_batch, which waits for a pipe"
 PERHAPS = "perhaps the others wait for it."
 NOTHING_TELLS = "Nothing distinguishes the ranks: it is unknown which one is late."
-NO_STACKS = "No stacks could be read, and the kernel's report does not show which rank is late."
+NO_STACKS = "No stacks could be read, and the kernel's report is not sufficient: it is unknown which one is late."
 
 
 # ---------------------------------------------------------------- by their stacks
