@@ -59,7 +59,7 @@ def check_training(
     Without `what`, the result also includes trainings that have ended but were found by a check in the last 24 hours.
 
     Args:
-        target: where the training runs, see `Target`.
+        target: where the training runs (see `Target`).
         what: a PID, a log file or a pattern for log files, or the ID or name of a Ray job or process job; None: every
             training found on the target.
         stagnation_threshold: see `stall_policy`; None: derived from the evidence of each training.
@@ -70,11 +70,11 @@ def check_training(
         store: where observations are stored; default: this user's store.
 
     Returns:
-        A report, see `reports.CheckReport`.
+        A `reports.CheckReport`.
 
     Raises:
         SettingsError: the name matches two trainings, or the log is a folder.
-        JobNotFound: there is no process, job or log named `what`.
+        JobNotFound: no process, job or log matches `what`.
         CommandError: the target could not be queried.
     """
     from training_monitor.look.remembered import ended_since, forget, recall, remember, remember_one
@@ -162,7 +162,7 @@ def judge_jobs(
     """Judge all Ray jobs and process jobs of a target, each by a new look and by earlier ones.
 
     Returns:
-        The jobs with their verdicts, oldest first, and the listing, which says what could not be listed.
+        The jobs with their verdicts, oldest first, and the listing, which records what could not be listed.
 
     Raises:
         CommandError: the target could not be asked.

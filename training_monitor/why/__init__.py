@@ -1,4 +1,4 @@
-"""The roll call: what all ranks of one training do, and what that says about a hang."""
+"""The roll call: inspect what all ranks of one training are doing, and explain a hang."""
 
 from training_monitor import TYPE_CHECKING, export_names
 

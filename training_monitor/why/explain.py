@@ -89,10 +89,12 @@ def explain_training(
     information from the kernel is used.
 
     Args:
-        target: where the training runs, see `Target`; the other pods of a pod's training are found automatically.
+        target: where the training runs (see `Target`). If this is a pod, the other pods of its training are found
+            automatically.
         what: a PID, a log, a job or a job name, as in `check_training`; None: the only training on the target.
         also: other targets on which ranks of the same training run, such as further ssh hosts.
-        timeout: maximum seconds in total, at least 5. 32 hosts are queried at a time, each for at least 3 seconds.
+        timeout: maximum seconds in total, at least 5. At most 32 hosts are queried at the same time, each for at least
+            3 seconds.
         py_spy: the path of a py-spy executable on this machine, which is copied to the targets and removed afterwards.
 
     Returns:
