@@ -18,10 +18,10 @@ from training_monitor.notify.channels import CHANNELS, classes_of  # noqa: E402
 
 PAGE = ROOT / "docs" / "advice.md"
 ANSWERS = ROOT / "tests" / "recorded" / "advice" / "answers.jsonl"
-HEAD = """# What to try after an error of another tool
+HEAD = """# What to try when another tool fails
 
 When kubectl, ssh, vastai or a messaging service fails, the error quotes its message. If the message matches a pattern
-of this table, the error also suggests a fix. If a program was stopped at its time limit, the patterns are searched
+in this table, the error also suggests a fix. If a program was stopped at its time limit, the patterns are searched
 for in the output that the program had printed by then.
 
 In the first column, `questions` are prompts that wait for input, and `programs` stands for any program.

@@ -19,11 +19,13 @@ HEAD = """# Why a job failed
 `check`, `status`, `auto_restart` and `classify_failure` all report the same category for a failure. They derive it from
 the end of the log, the exit status and the state of the pod.
 
-* The most recent evidence decides: an error is ignored if it is followed by a training step, a loss or another attempt.
-* A warning decides only if there is no other evidence.
+* The most recent evidence determines the category: an error is ignored if it is followed by a training step, a loss or
+  another attempt.
+* A warning determines the category only if there is no other evidence.
 * Source code that a traceback quotes is ignored.
-* In a chain of exceptions, the last exception decides. However, the first one decides if the traceback calls it "the
-  direct cause" and it concerns hardware, memory, storage, the network or the like.
+* In a chain of exceptions, the last exception determines the category. However, the first exception determines it
+  if the traceback calls this exception "the direct cause" and it concerns hardware, memory, storage, the network or the
+  like.
 
 The column *action* shows how `auto_restart` reacts. `restart_elsewhere` avoids the node on which the job failed, and
 `restart_previous_checkpoint` avoids the damaged checkpoint. After a failure of class `user`, the job is restarted once

@@ -42,8 +42,8 @@ class Command:
 
 
 GROUPS: dict[str, dict[str, str]] = {
-    "look at trainings": {
-        "check": "report whether the trainings here or on TARGET make progress",
+    "monitor trainings": {
+        "check": "report whether trainings here or on TARGET are making progress",
         "why": "explain a hang: the state and stack of each rank, and the one that the others wait for",
         "wait": "wait until a training ends, stalls, reaches a step, writes a checkpoint or logs a given line",
         "status": "print one job's status, or list all jobs of a target",
@@ -55,14 +55,14 @@ GROUPS: dict[str, dict[str, str]] = {
         "top": "show runs that write progress files: processes, signals, variables, outputs, CSV",
         "history": "show the history of trainings: trends, tables, cost per day, CSV",
     },
-    "supervise and save": {
+    "supervise trainings and upload checkpoints": {
         "run": "supervise a command and restart it from its checkpoints",
         "restart": "supervise a Ray or Slurm job and restart it from its checkpoints",
         "watch": "follow a training on a screen, send notices, and end it when it stalls (--terminate)",
         "stop": "end a training and verify that it is gone; can upload its newest checkpoint and destroy its instance",
         "upload": "upload a file or folder from the target, and verify that it arrived",
     },
-    "read one thing": {
+    "inspect hardware and checkpoints": {
         "health": "print one report and verdict on GPUs, network, checkpoints, Ray, pods, disks",
         "gpu": "print GPU utilization, memory, power and processes",
         "checkpoints": "list a folder's checkpoints and whether they are complete",
@@ -78,10 +78,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "rent keys": "check that rented machines will accept your ssh key",
         "rent credits": "show your vast.ai credit and how long it lasts, or a ledger account",
     },
-    "set up": {
+    "set up training-monitor": {
         "mcp": ("run an MCP server on stdin and stdout: read-only tools, and with --allow-write tools that act"),
         "demo": "watch a real training process crash, hang and recover (half a minute, no GPU or account needed)",
-        "doctor": "check which tools, contexts and keys work here, and how to fix the others",
+        "doctor": "check which tools, contexts and keys work here, and suggest fixes",
         "notify": "test the notification channels, send a notice, or list the notices sent",
         "skill": "print the skill for AI agents, or install it in their skill folders",
         "completion": "print a script for bash, zsh or fish that completes commands, options, files and known targets",

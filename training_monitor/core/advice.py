@@ -446,7 +446,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r": Read-only file system", "check dmesg on the target: the file system is read-only"),
         (
             r"fork: (?:retry: )?Resource temporarily unavailable|\bCannot fork\b|fork: Cannot allocate memory",
-            "end some programs on the target, which has reached its limit of processes or memory",
+            "end some programs on the target, which has reached its process or memory limit",
             _AFTER_CUT,
         ),
         # ---- networks

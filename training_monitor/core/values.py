@@ -52,8 +52,8 @@ class Observation(PublicValue):
         processes: number of its processes that were found; 0 if no process has its log open, or if no process is
             visible.
         unseen_output: whether the training is running but writes its output to a place that cannot be read.
-        bar_held: whether the training prints a progress bar, the latest part of which is still in a buffer of the log
-            collector and not yet in the log.
+        bar_held: whether the latest part of the training's progress bar is still in a buffer of the log collector and
+            not yet in the log.
     """
 
     timestamp: float

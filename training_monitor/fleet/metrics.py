@@ -49,7 +49,7 @@ class Health(PublicValue):
     """The health of a row of a fleet: `level` is healthy | warning | error | unknown, and `reason` is a sentence.
 
     `brief` is the reason in about twenty characters; it is empty if there is nothing to report. `fields` are the fields
-    of TrainingMetrics whose values caused the level. `detail` is displayed beside the row's state: it contains the
+    of TrainingMetrics whose values determined the level. `detail` is displayed beside the row's state: it contains the
     reason without repeating the state.
     """
 

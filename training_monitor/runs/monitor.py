@@ -283,7 +283,7 @@ class TrainingMonitor:
         self._record.version += 1
 
     def count(self) -> int:
-        """Return a counter that increases with every call that the script makes, until the script begins to exit."""
+        """Return a counter that increases with every call to this monitor, until the script begins to exit."""
         record = self._record
         return counted(record.training) + counted(record.validation) + record.calls
 

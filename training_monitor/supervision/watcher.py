@@ -230,7 +230,7 @@ class TrainingWatcher:
         return self.claiming.guard if self.claiming else unguarded
 
     def reached(self) -> Site:
-        """Return the address of the target; see `look.meant.reach`. Raises CommandError."""
+        """Return the address of the target. Raises CommandError."""
         if self._reached is None:
             self._reached = reach(self.site)
         return self._reached

@@ -59,7 +59,7 @@ _Pause = tuple[str, float, bool]  # its kind (see `kind_of`), its limit, whether
 
 
 def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> StallAnalysis:
-    """Analyze your own samples of a training, oldest first, for a hang or slowness, and recommend an action.
+    """Look for a hang or a slowdown in the given samples (oldest first), and recommend an action.
 
     Prefer `judge`, which also considers the job's status, its errors and its losses, or `check_training` for a training
     on a target. Beyond 720 samples, older ones are thinned out.

@@ -1,4 +1,4 @@
-"""`check`: report whether trainings make progress, here or on TARGET: all of them, or one."""
+"""`check`: report whether trainings are making progress, here or on TARGET: all of them, or one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def declare(command: CommandParser) -> None:
         "value is known",
     )
     command.time_limit(16)
-    command.flag("--forget", "forget the ended trainings that earlier checks of TARGET saw")
+    command.flag("--forget", "forget the ended trainings that earlier checks of TARGET found")
 
 
 def run(args: Namespace) -> int:

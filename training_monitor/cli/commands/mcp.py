@@ -24,7 +24,7 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--read-under",
         "DIR",
-        "also allow reading files below this folder of a target (may be repeated; default: only logs and checkpoint "
+        "also allow reading files inside this folder of a target (may be repeated; default: only logs and checkpoint "
         "folders of jobs and of detected trainings)",
         FOLDERS,
         action="append",

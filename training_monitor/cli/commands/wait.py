@@ -25,7 +25,7 @@ def declare(command: CommandParser) -> None:
         "--for",
         "CONDITION",
         "finished (default), failed, stalled, step=N, epoch=N, gpu-idle[=DURATION] (default: 5m), "
-        "checkpoint (new and complete) or log=REGEX (new line); if repeated, waits for any",
+        "checkpoint (new and complete) or log=REGEX (new line); if repeated, waits for any of them",
         action="append",
         dest="conditions",
     )

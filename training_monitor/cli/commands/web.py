@@ -43,8 +43,8 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--token-file",
         "FILE",
-        "require the token in this file to sign in; nobody else may be able to read the file; env:NAME "
-        "reads the token from a variable",
+        "require the token in this file to sign in; the file must be readable only by you; env:NAME reads the "
+        "token from a variable",
         FILES,
     )
     command.flag("--allow-write", "let the page stop and destroy members, each after a typed confirmation")

@@ -35,7 +35,7 @@ _LIMITS = {"soft_limit": "soft_timeout", "hard_limit": "hard_timeout", "max_mach
 def declare(command: CommandParser) -> None:
     command.value("--name", "NAME", "name of the job and its model")
     command.value("--dataset", "DIR", "a folder of images and captions on this machine", FOLDERS)
-    command.value("--trigger", "WORD", "the caption word for the subject")
+    command.value("--trigger", "WORD", "trigger word for the subject")
     command.value("--steps", "N", "training steps (default: 4000)", type=positive_count)
     command.value("--save-every", "N", "number of steps between checkpoints (default: 250)", type=positive_count)
     command.value("--learning-rate", "X", "learning rate (default: 0.0001)", type=positive_number)
@@ -267,7 +267,7 @@ def _spec(given: dict[str, Any], chosen: dict[str, Any]) -> Any:
         return spec
     spec = {**spec, **chosen}
     if not spec.get("trigger"):
-        raise SettingsError("--trigger", None, "the caption word for the subject, or else --command LINE")
+        raise SettingsError("--trigger", None, "the trigger word for the subject, or else --command LINE")
     return {"name": given.get("name"), **spec}
 
 

@@ -33,7 +33,12 @@ def declare(command: CommandParser) -> None:
     )
     command.value("--confirm", "TEXT", "the confirmation phrase, for --all --force without a terminal")
     command.value(
-        "--every", "DURATION", "repeat at this interval (default: 15m)", type=SECONDS_ABOVE_ZERO, nargs="?", const=900.0
+        "--every",
+        "DURATION",
+        "repeat the sweep at this interval (default: 15m)",
+        type=SECONDS_ABOVE_ZERO,
+        nargs="?",
+        const=900.0,
     )
     command.notify()
 
