@@ -35,6 +35,7 @@ READERS = {
     "py-spy and Python, for a right that is missing": ("why/stacks.py", "why/stacks.py:_no_stacks"),
     "Kubernetes, for the reason of a state": ("targets/pods.py*", "look/health_verdict.py:judge_pod"),
     "slurmstepd, for who ended a job": ("jobs/slurm_jobs.py",),
+    "Slurm's commands, for a missing configuration": ("targets/kinds/slurm.py:refused",),
     "kubectl, of a pod that is missing": ("targets/kinds/pod.py",),
     "ssh, of a server that does not answer": ("targets/kinds/vast.py",),
     "vastai": (
