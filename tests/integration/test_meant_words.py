@@ -139,6 +139,12 @@ def test_a_file_that_is_not_text_is_refused_as_a_log(tmp_path: Path) -> None:
         assert done.returncode in (2, 3) and not done.stdout and f"{weights} is not a text file" in done.stderr, done
 
 
+@pytest.mark.parametrize("command", ["status", "stop", "logs"])
+def test_a_name_of_no_job_is_reported_as_such_on_a_machine_without_ray(command: str) -> None:
+    done = run_command(command, "local", "no-such-7351", PATH="/usr/sbin:/usr/bin:/bin")
+    assert done.returncode == 2 and "no training 'no-such-7351'" in done.stderr and "Ray" not in done.stderr, done
+
+
 def test_a_training_in_tmux_is_read_from_its_pane(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMUX_TMPDIR", str(surroundings.sockets))
     tmux = [require("tmux"), "-f", "/dev/null"]

@@ -21,7 +21,8 @@ from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.prometheus import format_metrics
 from training_monitor.fleet.search import FIND_SECONDS, Search
 from training_monitor.fleet.values import MemberSpec
-from training_monitor.look.find_trainings import FoundFile, FoundTrainings
+from training_monitor.look.check import check_training
+from training_monitor.look.find_trainings import SEARCHED_FOR, FoundFile, FoundTrainings
 from training_monitor.look.meant import MeantTraining
 from training_monitor.look.remembered import KEPT_SECONDS, forget, recall, remember
 from training_monitor.targets.asking import Site
@@ -190,6 +191,12 @@ def test_a_killed_training_whose_log_is_left_is_found_once(tmp_path: Path) -> No
     answers = [Answer(str(number), value) for number, value in enumerate(told)]
     found = Search(store).read(site, answers, 120.0)
     assert [each.job.pid for each in found.every] == [7]
+
+
+def test_a_check_that_finds_nothing_names_what_was_searched_for(tmp_path: Path) -> None:
+    world = Fleet(Host()).world
+    report = check_training("local", transport=world, clock=world.clock, store=Store(str(tmp_path)))
+    assert not report["jobs"] and SEARCHED_FOR in report["remedies"]
 
 
 def test_one_that_has_the_pid_of_one_that_ended_takes_its_row() -> None:
