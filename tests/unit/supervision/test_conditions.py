@@ -78,7 +78,7 @@ def test_an_invalid_expression_is_refused_with_the_position() -> None:
 
 
 def test_an_expression_that_may_take_for_ever_is_refused() -> None:
-    with pytest.raises(SettingsError, match="for ever"):
+    with pytest.raises(SettingsError, match="forever"):
         parse_condition("log=(a+)+b")
 
 
