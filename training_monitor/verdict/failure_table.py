@@ -58,7 +58,7 @@ CATEGORIES = {
         ("node_lost", _X, _ELSEWHERE,
          "the node does not respond", "check the node: kubectl get nodes, or sinfo", _OUTSIDE),
         ("sigterm", _X, _RESTART,
-         "the job was ended by SIGTERM, SIGHUP or SIGUSR",
+         "the job was terminated by SIGTERM, SIGHUP or SIGUSR",
          "find out what sent the signal; start the job with nohup or setsid"),
         ("interrupted", _X, _STOP,
          "a person interrupted the job (Ctrl-C)", "start the job again if it should continue"),
