@@ -20,11 +20,11 @@ PAGE = ROOT / "docs" / "advice.md"
 ANSWERS = ROOT / "tests" / "recorded" / "advice" / "answers.jsonl"
 HEAD = """# What to try when another tool fails
 
-When kubectl, ssh, vastai or a messaging service fails, the error quotes its message. If the message matches a pattern
-in this table, the error also suggests a fix. If a program was stopped at its time limit, the patterns are searched
-for in the output that the program had printed by then.
+When kubectl, ssh, vastai or a messaging service fails, training-monitor quotes the tool's message in its own error. If
+the message matches a pattern in this table, the error also suggests a fix. If a program reached its time limit,
+training-monitor stops it, and searches the output printed until then for the patterns.
 
-In the first column, `questions` are prompts that wait for input, and `programs` stands for any program.
+In the first column, `questions` stands for prompts that wait for input, and `programs` stands for any program.
 
 """
 ADVICE = OF_TOOLS | {name: rows for name in CHANNELS if (rows := classes_of(name)[0].advice)}

@@ -19,17 +19,18 @@ HEAD = """# Why a job failed
 `check`, `status`, `auto_restart` and `classify_failure` all report the same category for a failure. They derive it from
 the end of the log, the exit status and the state of the pod.
 
-* The most recent evidence determines the category: an error is ignored if it is followed by a training step, a loss or
-  another attempt.
+* The most recent evidence determines the category: an error is ignored if a training step, a loss or another attempt
+  follows it in the log.
 * A warning determines the category only if there is no other evidence.
 * Source code that a traceback quotes is ignored.
-* In a chain of exceptions, the last exception determines the category. However, the first exception determines it
-  if the traceback calls this exception "the direct cause" and it concerns hardware, memory, storage, the network or the
-  like.
+* In a chain of exceptions, the last exception usually determines the category. However, if the traceback calls an
+  earlier exception "the direct cause" of a later one, and the earlier exception has an external cause (such as
+  hardware, memory, storage or the network), the earlier exception determines the category.
 
-The column *action* shows how `auto_restart` reacts. `restart_elsewhere` avoids the node on which the job failed, and
-`restart_previous_checkpoint` avoids the damaged checkpoint. After a failure of class `user`, the job is restarted once
-if the run had made progress. After `loss_nan`, the job is never restarted.
+The column *action* shows how `auto_restart` reacts: `restart_elsewhere` restarts the job but avoids the node on which
+it failed, and `restart_previous_checkpoint` restarts the job from a checkpoint other than the damaged one. After a
+failure of class `user`, `auto_restart` restarts the job once if the run had made progress. After `loss_nan`, it never
+restarts the job.
 
 | category | class | action | what happened | try |
 |---|---|---|---|---|

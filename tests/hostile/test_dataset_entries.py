@@ -1,4 +1,4 @@
-"""Entries of a dataset folder other than plain files: each is copied or refused by name, none is dropped."""
+"""Links and special files in a dataset folder: each is copied or refused by name, none is dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sent to a proxy that the environment sets: hosts queried by https, and nothing that is sent by http."""
+"""Data sent to a proxy that is set in the environment: hosts queried by https, and nothing that is sent by http."""
 
 from __future__ import annotations
 

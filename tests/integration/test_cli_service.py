@@ -147,7 +147,9 @@ def test_without_the_tools_nothing_is_begun(surroundings: Surroundings) -> None:
     (surroundings.tools / "ssh").symlink_to(shutil.which("true") or "/bin/true")
     for argv in (["rent", "launch", "--name", "demo", "--command", "true", "--watch"], ["rent", "worker"]):
         done = cli(*argv, PATH=str(surroundings.tools))
-        assert done.returncode == 3 and "vastai is not installed here. Try: pip install vastai" in done.stderr
+        assert (
+            done.returncode == 3 and "vastai is not installed on this machine. Try: pip install vastai" in done.stderr
+        )
     assert TrainingQueue().list_jobs() == []
 
 

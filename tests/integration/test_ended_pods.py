@@ -83,7 +83,7 @@ def test_its_supervision_ends_with_it(how: str, train: Pod) -> None:
     [attempt] = report["attempts"]
     assert (attempt["failure"] or {}).get("category") == category, attempt
     if not is_finished:
-        assert "no attempt can start in a pod that has ended" in report["reason"]
+        assert "no attempt can start in a pod that has terminated" in report["reason"]
 
 
 @pytest.mark.parametrize("words", [("wait",), ("wait", "--for", "step=99999"), ("watch",)], ids=" ".join)

@@ -303,14 +303,14 @@ def test_stop_and_destroy_reach_the_account_once_the_words_were_typed(screen: Sc
     press_each(screen, [("Down", row(FIRST + 1)), ("Enter", f"^── {FIRST + 1} "), ("D", "destroy 1 member")])
     screen.type(f"destroy {FIRST + 1}")
     screen.press("Enter")
-    press_each(screen, [("Escape", f"{FIRST + 1}: it is destroyed")])
+    press_each(screen, [("Escape", f"{FIRST + 1}: it was destroyed")])
     assert account.api.gone == [FIRST + 1] and FIRST + 1 not in account.api.instances
     press_each(screen, [("End", row(FIRST + 4)), ("Space", rf"^>\*{FIRST + 4}"), ("k", row(FIRST + 3))])
     press_each(screen, [("Space", rf"^ \*{FIRST + 3}"), ("D", "type   destroy 2   ")])
     screen.type("destroy 2")
     screen.press("Enter")
     gone = [f"^..{FIRST + number} .*lost" for number in (3, 4)]
-    screen.shows(rf"({FIRST + 4}|\d more): it is destroyed", *gone)
+    screen.shows(rf"({FIRST + 4}|\d more): it was destroyed", *gone)
     assert sorted(account.api.instances) == [FIRST, FIRST + 2]
     screen.press("q")
     screen.ended(0)
@@ -324,8 +324,8 @@ def test_whoever_quits_while_an_instance_is_destroyed_is_told_first(screen: Scre
     screen.press("D")
     screen.type(f"destroy {FIRST}")
     screen.press("Enter", "q")
-    screen.shows("an action is in progress: wait for its alert, or press Ctrl-C to quit anyway", row(FIRST))
-    screen.shows(f"{FIRST}: it is destroyed")
+    screen.shows("an action is in progress: wait for its result, or press Ctrl-C to quit anyway", row(FIRST))
+    screen.shows(f"{FIRST}: it was destroyed")
     assert account.api.gone == [FIRST]
     screen.press("q")
     screen.ended(0)

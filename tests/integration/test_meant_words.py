@@ -110,7 +110,10 @@ def test_the_path_of_a_script_means_the_training_that_runs_it(
     for words in (("check", path), ("check", "local", os.path.relpath(path)), ("logs", path), ("status", path)):
         assert "step" in (done := run_command(*words, **ELSEWHERE)).stdout and "/1000" in done.stdout, done
     (tmp_path / "other").mkdir()
-    for name, said in ((NAME, "another script of that name runs: pid "), ("no-such-7351.sh", "no training runs ")):
+    for name, said in (
+        (NAME, "another script with this name is running: pid "),
+        ("no-such-7351.sh", "no training is running "),
+    ):
         other = tmp_path / "other" / name
         other.write_text(SCRIPT)
         done = run_command("check", str(other), **ELSEWHERE)

@@ -176,7 +176,7 @@ def test_a_debugger_of_python_that_waits_for_input(
     process = start(PYTHON, "train.py")  # has no py-spy beside it
     log = surroundings.folder / "0.log"
     assert wait_until(lambda: log.read_text().endswith("(Pdb) "))
-    check(process.pid, "debugger", "waits for debugger input")
+    check(process.pid, "debugger", "is waiting for debugger input")
 
 
 def test_a_process_that_waits_for_its_terminal(start: Start) -> None:
@@ -185,7 +185,7 @@ def test_a_process_that_waits_for_its_terminal(start: Start) -> None:
     os.close(theirs)
     try:
         assert wait_until(lambda: Path(f"/proc/{process.pid}/wchan").read_text() in ("wait_woken", "n_tty_read"))
-        check(process.pid, "terminal", f"Pid {process.pid} waits for input from its terminal.")
+        check(process.pid, "terminal", f"Pid {process.pid} is waiting for input from its terminal.")
     finally:
         os.close(ours)
 

@@ -262,7 +262,7 @@ def test_the_first_command_answers_for_each_place_on_this_machine(
         with subtests.test(place=place):
             said, whole = found.result()
             is_hidden = place in (OTHERS, f"{OTHERS}, over ssh") and said != "not found"
-            assert ("run this as its user or root" in whole) is is_hidden, whole
+            assert ("run this as its user or as root" in whole) is is_hidden, whole
             assert said == expected()[place][state], whole
 
 

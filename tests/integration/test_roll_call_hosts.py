@@ -93,7 +93,7 @@ def test_a_host_whose_turn_comes_after_the_bound_is_not_asked(hung: Training) ->
     site = Site.of("local", transport=Slow(), clock=clock)
     meant = find_one("local", hung.members[0].pid)
     told = call_roll(site, meant, also=[parse_target("ssh://gpu0")], timeout=SECONDS)
-    assert told.seen.silent == {"ssh://gpu0": "no time was left to query this host"}
+    assert told.seen.silent == {"ssh://gpu0": "there was no time left to query this host"}
     assert [each.rank for each in told.seen.ranks] == [0, 1, 2, 3]
 
 

@@ -116,13 +116,14 @@ class Row:
 ALL = ("fork", "spawn", "forkserver")
 BOOM = "ValueError: boom"
 ROWS = (
-    Row("script", "runs to its end", "train()", "FINISHED", step=20),
+    Row("script", "runs to completion", "train()", "FINISHED", step=20),
     Row("script", "exception", "train(fail)", "FAILED", BOOM, 1),
     Row("script", "`sys.exit(3)`", "train(lambda: sys.exit(3))", "FAILED", code=3, exit_code=3),
     Row("script", "`sys.exit(0)` in the middle of an epoch", "train(lambda: sys.exit(0))", "CANCELED",
         "exited with status 0 at batch 6 of 20", exit_code=0),
-    Row("script", "the loop ends early", "steps(new(), batches=6)", "FINISHED", "ended at batch 6 of 20"),
-    Row("script", "the loop ends early", "steps(new(), batches=6); sys.exit(0)", "FINISHED",
+    Row("script", "the training loop ends before the last batch", "steps(new(), batches=6)", "FINISHED",
+        "ended at batch 6 of 20"),
+    Row("script", "the training loop ends before the last batch", "steps(new(), batches=6); sys.exit(0)", "FINISHED",
         "exited with status 0 at batch 6 of 20", exit_code=0),
     Row("script", "SIGTERM, Ctrl-C", "train(lambda: os.kill(os.getpid(), signal.SIGTERM))", "CANCELED", "SIGTERM", 143),
     Row("script", "`os._exit(3)`", "train(lambda: os._exit(3))", "FAILED", code=3, exit_code=3),
@@ -185,7 +186,7 @@ BY_HAND = (  # the rows of the manual that other tests below show
     ("torch.multiprocessing.spawn", "exception", "FAILED"),
     ("notebook cell", "exception, including in `%run`", "FAILED"),
     ("notebook cell", "interrupted", "CANCELED"),
-    ("notebook cell", "runs to its end; the kernel is shut down later", "FINISHED"),
+    ("notebook cell", "runs to completion; the kernel is shut down later", "FINISHED"),
 )
 
 
@@ -232,7 +233,8 @@ def test_every_ending_has_its_status(tmp_path: Path, version: str, subtests: pyt
 
 def test_the_manual_has_every_ending() -> None:
     manual = (ROOT / "docs" / "top.md").read_text(encoding="utf-8")
-    table = manual.partition("| runs as | ends by | status |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    header = "| where the training runs | how it ends | status |\n|---|---|---|\n"
+    table = manual.partition(header)[2].partition("\n\n")[0]
     written = {tuple(each.strip() for each in line.strip("|").split("|")) for line in table.splitlines()}
     assert {(row.lives, row.ends, row.status) for row in ROWS} | set(BY_HAND) == written
 

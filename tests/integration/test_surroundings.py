@@ -304,7 +304,7 @@ def test_the_lines_of_dmesg_that_matter_are_taken(shell: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("options", "fill", "said"),
-    [("size=16m", "x", "is full: "), ("size=16m,nr_inodes=4", "", "has no inode left for a new file")],
+    [("size=16m", "x", "is full: "), ("size=16m,nr_inodes=4", "", "has no free inodes")],
 )
 def test_a_full_disk_is_named(local: Place, tmp_path: Path, options: str, fill: str, said: str) -> None:
     folder = tmp_path / "home"

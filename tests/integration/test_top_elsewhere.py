@@ -78,7 +78,7 @@ def edit_follow_and_kill(screen: Screen, process: subprocess.Popen[bytes], folde
     screen.shows(rf"{NAME} +KILLED", f"its process {process.pid} ")
     assert process.wait(30) == -9
     screen.press("c")
-    screen.shows("with all contents, including checkpoints")
+    screen.shows("including all checkpoints in it")
     screen.type("yes")
     screen.press("Enter", "q")
     screen.shows("status=0")

@@ -162,7 +162,7 @@ def test_every_page_is_reached_and_left(start: Callable[..., Training], screen: 
     screen.press("e")
     screen.shows("^── . events?, newest first", "milestone|50 ?%|75 ?%|Progress")
     screen.press("?")
-    screen.shows("^── keys", "show only the log, with scrolling")
+    screen.shows("^── keys", "show only the log, and scroll it")
     screen.press("Escape")
     screen.shows("^verdict")
     screen.press("C-c")

@@ -18,7 +18,7 @@ from training_monitor.core.units import parse_duration
 FILES, FOLDERS = "files", "folders"
 TARGETS, MEMBERS, MEMBER_GROUPS, USERS, HISTORY = "targets", "members", "groups", "users", "history"
 
-WHAT = "a training: its PID, log file or pattern, Ray job, process:NAME or name (default: all found)"
+WHAT = "training: PID, log file or pattern, Ray job, process:NAME or name (default: all found)"
 STALLS = "time without a step that counts as a stall; 4 times as long if the training is active"
 
 
@@ -198,13 +198,13 @@ class CommandParser(argparse.ArgumentParser):
 
     def take_over(self) -> None:
         """Declare --take-over."""
-        self.flag("--take-over", "take over from the supervisor on another machine, which then exits")
+        self.flag("--take-over", "take over from another machine's supervisor, which then exits")
 
     def roll_call(self) -> None:
         """Declare --roll-call-timeout."""
         self.duration(
             "--roll-call-timeout",
-            "time limit for inspecting all ranks (see `why`) before a hanging attempt is ended: at least 5s, or 0 "
+            "time limit for inspecting all ranks (see `why`) before a hanging attempt is terminated: at least 5s, or 0 "
             "for no inspection (default: 20s)",
             default=20.0,
         )

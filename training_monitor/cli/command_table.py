@@ -43,7 +43,7 @@ class Command:
 
 GROUPS: dict[str, dict[str, str]] = {
     "monitor trainings": {
-        "check": "report whether trainings here or on TARGET are making progress",
+        "check": "report whether trainings on this machine or TARGET are making progress",
         "why": "explain a hang: the state and stack of each rank, and the one that the others wait for",
         "wait": "wait until a training ends, stalls, reaches a step, writes a checkpoint or logs a given line",
         "status": "print one job's status, or list all jobs of a target",
@@ -68,20 +68,20 @@ GROUPS: dict[str, dict[str, str]] = {
         "checkpoints": "list a folder's checkpoints and whether they are complete",
     },
     "train on rented machines": {
-        "rent launch": "train on a rented vast.ai machine: queue the job, or run it here (--watch)",
+        "rent launch": "train on a rented vast.ai machine: queue the job, or run it now (--watch)",
         "rent queue": "list the trainings on rented machines; show or cancel one",
-        "rent worker": "process the queue: rent, train, save, destroy",
+        "rent worker": "process the queue of jobs on rented machines",
         "rent sweep": "find instances that no training needs; destroy them with --force",
         "rent instances": "list your vast.ai instances, their trainings and costs",
         "rent offers": "list vast.ai's offers, best first",
         "rent dataset": "check whether a folder of images is fit for training",
         "rent keys": "check that rented machines will accept your ssh key",
-        "rent credits": "show your vast.ai credit and how long it lasts, or a ledger account",
+        "rent credits": "show your vast.ai credit and how long it will last, or a ledger account",
     },
     "set up training-monitor": {
         "mcp": ("run an MCP server on stdin and stdout: read-only tools, and with --allow-write tools that act"),
         "demo": "watch a real training process crash, hang and recover (half a minute, no GPU or account needed)",
-        "doctor": "check which tools, contexts and keys work here, and suggest fixes",
+        "doctor": "check the tools, contexts and keys of this machine, and suggest fixes",
         "notify": "test the notification channels, send a notice, or list the notices sent",
         "skill": "print the skill for AI agents, or install it in their skill folders",
         "completion": "print a script for bash, zsh or fish that completes commands, options, files and known targets",

@@ -75,7 +75,7 @@ def _parse(word: str, config: FleetConfig) -> MemberSpec:
         instead = (
             f"no group or member has this name; did you mean {meant[near[0]]}? For a pod, use k8s://NAMESPACE/{word}"
         )
-        raise SettingsError("TARGET", word, f"a target, or a group of the settings file ({instead})")
+        raise SettingsError("TARGET", word, f"a target, or a group in the settings file ({instead})")
     return spec
 
 

@@ -60,7 +60,7 @@ def typed_or_variable(option: str, text: str) -> str:
     if name == text:
         return text
     if not os.environ.get(name):
-        raise SettingsError(option, text, "env:NAME, where NAME is a variable that is set here")
+        raise SettingsError(option, text, "env:NAME, where NAME is an environment variable that is set and not empty")
     if not os.environ[name].startswith(_ADDRESSES):
         keep_secret(os.environ[name])
     return os.environ[name]

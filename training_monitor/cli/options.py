@@ -33,7 +33,7 @@ def add_supervision(command: CommandParser) -> None:
     command.value(
         "--resume-argument",
         "OPTION",
-        "option that takes the checkpoint, such as --resume; not needed if the command contains `{checkpoint}` or "
+        "option for the checkpoint path, such as --resume; not needed if the command contains `{checkpoint}` or "
         "reads RESUME_FROM_CHECKPOINT",
     )
     command.value(
@@ -48,7 +48,7 @@ def add_supervision(command: CommandParser) -> None:
     command.take_over()
     command.flag(
         "--standby",
-        "wait while a supervisor on another machine is alive; do not restart a training that it ended",
+        "wait while a supervisor on another machine is alive; do not restart a training that this supervisor ended",
     )
     command.notify()
     command.heartbeat()
@@ -57,7 +57,7 @@ def add_supervision(command: CommandParser) -> None:
 
 def add_ending(command: CommandParser) -> None:
     """Declare what is told of a training that is watched or ended, and how its end is notified and saved."""
-    command.value("--pid-file", "FILE", "a file with the training's PID, if the training is given by its log")
+    command.value("--pid-file", "FILE", "file with the training's PID, if you identify the training by its log")
     command.value(
         "--output-dir", "DIR", "the training's checkpoint folder on the target (default: detected if possible)"
     )
@@ -72,7 +72,7 @@ def add_ending(command: CommandParser) -> None:
         default=[],
     )
     command.value(
-        "--tag", "TAG", "a tag for the README of an unfinished model (may be repeated)", action="append", default=[]
+        "--tag", "TAG", "tag to add to the README of an unfinished model (may be repeated)", action="append", default=[]
     )
     command.flag("--destroy", "destroy the vast.ai instance once the upload is verified")
     command.flag("--destroy-without-upload", "destroy the instance even without a verified upload; its data is lost")

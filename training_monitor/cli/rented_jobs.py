@@ -131,7 +131,7 @@ def need_tools() -> None:
     """Raise ToolNotFound, AccessDenied or SettingsError if a machine could not be rented or reached from here."""
     for tool, remedy in _TOOLS.items():
         if shutil.which(tool) is None:
-            raise ToolNotFound(f"{tool} is not installed here", hint=remedy)
+            raise ToolNotFound(f"{tool} is not installed on this machine", hint=remedy)
     key = find_vast_key()
     if key is None:
         hint("no ssh key was found here, but rented machines need one (training-monitor rent keys --setup creates one)")

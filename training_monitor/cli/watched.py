@@ -106,7 +106,7 @@ def explained(watcher: TrainingWatcher) -> Iterator[None]:
 def print_termination(report: TerminationReport) -> None:
     stopped = {
         True: "none of its processes is left",
-        False: f"SIGKILL did not end {', '.join(report.left)}",
+        False: f"SIGKILL did not terminate {', '.join(report.left)}",
         None: "not known",
     }
     say(f"  processes: {stopped[report.stopped]}")

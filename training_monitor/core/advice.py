@@ -51,12 +51,12 @@ class Advised:
     line: str
 
 
-_LOG_IN = "log in once in a terminal, as the message describes, then try again: you cannot answer prompts here"
+_LOG_IN = "log in once in a terminal, as the message describes, then try again: training-monitor cannot answer prompts"
 _WAITS = "run the program once in a terminal, and answer its prompt there"
 _CERTIFICATE = "renew the certificate, and check that the clocks of this machine and the server agree"
-_KEYS = "check the user name, and check that the host has your public key (ssh-add -l lists the keys of your agent)"
-_NOT_LET_IN = "log in once in a terminal, or ask the administrator of the host"
-_SCHEME = "correct the URL scheme or the port of the server in the kubeconfig"
+_KEYS = "check the user name, and check that the host has your public key (ssh-add -l lists the keys in your agent)"
+_NOT_LET_IN = "log in once in a terminal to set a new password, or ask the host's administrator for one"
+_SCHEME = "in the kubeconfig, correct the scheme (http or https) or the port of the server's URL"
 _CONTEXTS = "choose an existing context: kubectl config get-contexts lists them"
 _NOT_RUNNING = "check whether the pod is running: kubectl get pod"
 _INSTALL = r"install \1 on the machine that printed the message"
@@ -89,7 +89,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"Are you sure you want to continue connecting",
-            "connect once with plain ssh in a terminal, and check the fingerprint of the host key",
+            "connect once with plain ssh in a terminal, check the fingerprint of the host key, and accept the key",
         ),
         AccessDenied,
         (r"Please enter (?:Username|Password):", "log in to the cluster: your kubeconfig has no credentials for it"),
@@ -103,7 +103,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"(?:Username|Password) for 'https?:|(?:^|\s)(?:password|username|(?<!last )login):\s*\Z"
             r"|\[sudo\] password for [^\n]{1,100}:\s*\Z",
-            "save the credentials where the program looks for them: it cannot prompt for them here",
+            "save the credentials where the program looks for them: training-monitor cannot answer its prompt",
         ),
         (
             r"\[y/n\]|\(y/n\)|\(yes/no\)|enter your [\w -]{0,40}(?:code|key|password|token)"
@@ -120,7 +120,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"executable aws-iam-authenticator not found",
-            "install aws-iam-authenticator, or run aws eks update-kubeconfig, so that the aws command is used instead",
+            "install aws-iam-authenticator, or run aws eks update-kubeconfig to use the aws command instead",
         ),
         (
             r"executable (?:kubelogin|kubectl-oidc_login) not found|unknown command \"oidc-login\"",
@@ -144,7 +144,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (
             r"chdir to cwd \(",
-            "create or mount the working directory of the container, which is missing, or change workingDir",
+            "create or mount the container's working directory, or change workingDir: the directory does not exist",
         ),
         LocalFailure,
         (
@@ -163,7 +163,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"error dialing backend|dial tcp \S+:10250",
-            "check the node of the pod (kubectl get nodes): the API server cannot reach the node",
+            "check the pod's node (kubectl get nodes): the API server cannot reach it",
         ),
         AccessDenied,
         (
@@ -210,11 +210,11 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         AccessDenied,
         (
             r"exceeded quota",
-            "free the resources named in the message, or request a larger quota (kubectl get quota shows your quota)",
+            "free up some of the resources named in the message, or request a larger quota (see kubectl get quota)",
         ),
         (
             r"violates PodSecurity",
-            "change the securityContext of the pod as the message describes, or use a namespace that permits it",
+            "change the securityContext of the pod as the message describes, or use a namespace that permits this pod",
         ),
         (
             r"admission webhook .* denied",
@@ -240,11 +240,11 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"\(NotFound\): (?!pods )([a-z][a-z.]{1,60}) \"", r"check the name and the namespace: kubectl get \1 -A"),
         (r"\(NotFound\)|(?<![\w.])pods? \S+ not found", "check the pod, container and namespace: kubectl get pods -A"),
         TargetEnded,
-        (r"completed pod", "find the pod that replaced this one (kubectl get pods): this pod has ended"),
+        (r"completed pod", "find the pod that replaced this one (kubectl get pods): this pod has completed"),
         TargetUnreachable,
         (
             r"waiting to start: (?:CrashLoopBackOff|.{0,60}can't be pulled)",
-            "find out why the container does not start: kubectl describe pod, and kubectl logs -p for the last attempt",
+            "find out why the container does not start: see kubectl describe pod and kubectl logs -p (previous log)",
         ),
         (
             r"container not found|(?:pod|container)\b.{0,200}is not (?:created or )?running"
@@ -259,7 +259,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"Error from server \(Timeout\)|etcdserver: (?:request timed out|leader changed)",
-            "try again: the storage of the API server was too slow",
+            "try again: the API server's database (etcd) was too slow to respond",
         ),
     ),
     "ssh": (
@@ -271,7 +271,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"Host key verification failed|IDENTIFICATION HAS CHANGED|Host key for \S+ has changed",
-            "connect to the host with plain ssh, which shows the line of your known_hosts files that does not match",
+            "connect to the host with plain ssh: it shows which line of a known_hosts file does not match the host key",
             _JUMP,
         ),
         LocalFailure,
@@ -285,7 +285,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"UNPROTECTED PRIVATE KEY FILE", "make the key readable only by you: chmod 600 FILE", _AFTER_KEY),
         (
             r"no mutual signature (?:supported|algorithm)",
-            "use an ed25519 key, or allow old RSA keys for this host: PubkeyAcceptedAlgorithms +ssh-rsa",
+            "use an ed25519 key, or set PubkeyAcceptedAlgorithms +ssh-rsa for this host in your ssh configuration",
             _AFTER_KEY,
         ),
         (r"agent refused operation", "load the key again with ssh-add FILE: the agent refused to use it", _AFTER_KEY),
@@ -343,7 +343,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (
             r"no matching (?:host key type|key exchange method|cipher|mac) found",
-            "in your ssh configuration, allow an algorithm from the message for this host: the host offers no others",
+            "in your ssh configuration for this host, allow an algorithm listed in the message: it offers no others",
             _JUMP,
         ),
         (
@@ -354,11 +354,11 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"Connection closed by UNKNOWN|stdio forwarding failed|administratively prohibited"
             r"|open failed: connect failed",
-            "check the jump host: connect to the jump host alone, and from there to the target",
+            "check the jump host: first connect only to the jump host, then from there to the target",
         ),
         (
             r"Session open refused by peer|shell request failed on channel",
-            "close other sessions: this connection (MaxSessions) or this user has reached the host's limit",
+            "close other sessions: this connection (see MaxSessions) or this user has reached the host's session limit",
         ),
         (
             r"Error response from daemon: .{0,200}is not running",
@@ -400,12 +400,12 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetNotFound,
         (
             r"no container with name or ID|No such (?:container|object): ",
-            "list the containers: docker ps -a, or podman ps -a",
+            "check the container's name: docker ps -a or podman ps -a lists all containers",
         ),
         AccessDenied,
         (
             r"permission denied while trying to connect to the [Dd]ocker",
-            "connect as root or as a member of the group docker: usermod -aG docker USER, and log in again",
+            "connect as root, or add the user to the group docker (usermod -aG docker USER) and log in again",
         ),
         TargetUnreachable,
         (r"Cannot connect to the Docker daemon", "start the daemon: systemctl start docker"),
@@ -441,12 +441,12 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         None,
         (
             r"No space left on device|Disk quota exceeded",
-            "free some space: the disk is full, or your disk quota is used up",
+            "free up disk space: the disk is full, or your disk quota is used up",
         ),
         (r": Read-only file system", "check dmesg on the target: the file system is read-only"),
         (
             r"fork: (?:retry: )?Resource temporarily unavailable|\bCannot fork\b|fork: Cannot allocate memory",
-            "end some programs on the target, which has reached its process or memory limit",
+            "stop some programs on the target: it has reached its process or memory limit",
             _AFTER_CUT,
         ),
         # ---- networks
@@ -461,12 +461,15 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             "check the spelling of the host name, and the DNS settings",
         ),
         (r"no route to host|network is unreachable", "check the network of this machine, and the VPN if you use one"),
-        (r"connection refused|was refused - did you specify", "check the address and port, and that the server is up"),
+        (
+            r"connection refused|was refused - did you specify",
+            "check the address and the port, and whether the server is running",
+        ),
         (
             r"(?:connection|operation|request|i/o|read|connect|dial tcp \S{1,80}) time(?:d ?)?out"
             r"|connection to \S{1,100} (?:port \d+ )?timed out|deadline exceeded|Client\.Timeout"
             r"|host is (?:unreachable|down)|server \S{1,100} not responding",
-            "check the network, the VPN and firewalls, and that the server is up",
+            "check the network, the VPN and firewalls, and whether the server is running",
         ),
         (
             r"reset by peer|\bEOF\b|connection closed|closed idle connection|broken pipe|lost connection"
@@ -481,11 +484,11 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             "add credit at https://cloud.vast.ai/billing/",
         ),
         AccessDenied,
-        (r"two.?factor authentication required", "log in with the second factor: vastai tfa login"),
+        (r"two.?factor authentication required", "log in with your second factor: vastai tfa login"),
         (
             r"No API key found|\bauth_error\b|\bpermission_denied\b"
             r"|\"status_code\": 40[13]|failed with error 40[13]\b|HTTPError: 40[13]\b|session (?:has )?expired",
-            "check the vast.ai API key and its permissions: vastai set api-key, VASTAI_API_KEY, or vastai tfa login",
+            "check the API key (vastai set api-key, VASTAI_API_KEY) and its permissions, or run vastai tfa login",
         ),
         None,
         (
@@ -493,7 +496,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             "choose another offer: this one is no longer available",
         ),
         TargetNotFound,
-        (r"no_such_instance", "list the instances: vastai show instances"),
+        (r"no_such_instance", "check the instance ID: vastai show instances lists your instances"),
         TargetUnreachable,
         (
             r"\"status_code\": 429|failed with error 429\b|HTTPError: 429\b",

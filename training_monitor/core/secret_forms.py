@@ -263,7 +263,7 @@ CONTEXTS = {
         )
         for name, (after, _) in NAMES.items()
     ),
-    "assignments to other variables": (
+    "variables that end in _KEY, _PAT, _AUTH or _DSN": (
         _context(
             "OPENAI_KEY=VALUE, GITHUB_PAT=VALUE",
             "_key=|_pat=|_auth=|_dsn=",
@@ -273,7 +273,7 @@ CONTEXTS = {
             as_written=True,
         ),
     ),
-    "short names of passwords": tuple(
+    "short names for a password": tuple(
         _context(
             "pass=VALUE, pw: VALUE",
             name,
@@ -282,7 +282,7 @@ CONTEXTS = {
         )
         for name in ("pass", "pw")
     ),
-    "environment variables": (
+    "variables that begin with TOKEN_, SECRET_ or PASSWORD_": (
         _context(
             "TOKEN_GITHUB=VALUE",
             "token_|secret_|password_",

@@ -420,7 +420,7 @@ class Store:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise AlreadySupervised(
-                    f"{key} is already supervised here by process {lock.read() or '?'}",
+                    f"{key} is already supervised on this machine by process {lock.read() or '?'}",
                     hint="stop that supervisor first, or give this job another name",
                 ) from error
             try:

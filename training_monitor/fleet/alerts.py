@@ -164,7 +164,7 @@ def _judge_machine(told: ToldMember, found: _Found) -> ToldMember:
         return told
     is_lost, reason = metrics.status == "lost", failure_of(metrics) or ""
     is_so, seen_at = is_lost or _unless_stale(metrics), metrics.last_updated or 0
-    told = found.judge(told, "lost", is_so, "error", reason, seen_at, over="it is listed in the account again")
+    told = found.judge(told, "lost", is_so, "error", reason, seen_at, over="the account lists this instance again")
     is_down = metrics.status in _DOWN and reason != ""
     is_up = metrics.status == "running"
     is_so = is_down or (_unless_stale(metrics) if is_up else None)

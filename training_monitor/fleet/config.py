@@ -51,7 +51,7 @@ DEFAULT_LOG_PATHS = (
 )
 _MEMBER = "TARGET, TARGET#JOB, TARGET#LOG, or a table with target, job, log_paths and name"
 _GROUPS = "a table: NAME = [TARGET, ...]"
-_ALERTS = "tables, each under [[fleet.alerts]]"
+_ALERTS = "one or more [[fleet.alerts]] tables"
 CheckTarget = Callable[[str], object]
 _CONDITION = "gpu_utilization < 5 for 10m"
 
@@ -181,7 +181,7 @@ def _groups(check_target: CheckTarget = lambda target: None) -> Kind:
 def _read_group(name: str, check_target: CheckTarget, value: Any, place: Place) -> Any:
     plain = name == name.strip() and name.isprintable() and not name.startswith("-")
     if not name or not plain or name == "local" or "://" in name or "#" in name:
-        return place.note(name, "a name that is not a target, such as nightly")
+        return place.note(name, "a group name that is not a target, such as nightly")
     if not isinstance(value, (list, tuple)) or not value:
         return MISFIT
     specs: dict[str, MemberSpec] = {}

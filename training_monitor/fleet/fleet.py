@@ -75,7 +75,7 @@ class Account:
             billed = bill(before.row, before.billed, row, self.listed_at)
             return Listed(row, self.listed_at, False, self.error, self.stale_since, billed)
         if number not in self.gone:
-            return Listed(error=f"vast://{number} is not listed; whether it was destroyed is unknown")
+            return Listed(error=f"vast.ai does not list vast://{number}; it is unknown whether it was destroyed")
         if before.row is not None:
             return replace(before, lost=True, error=None, stale_since=None)
         return Listed(None, None, True, f"vast://{number}: no such instance in this account")
@@ -97,7 +97,7 @@ class AccountLister:
         known = self._known if before.listed_at is None else before.rows.keys()
         rows = list_instances_at_once(known, transport=self._transport)
         if before.error is not None:
-            get_logger().info("the instances of the account can be listed again")
+            get_logger().info("listing the account's instances works again")
         listed = {row["id"]: row for row in rows}
         kept, gone = self._look_for({*before.rows, *self._known} - listed.keys() - before.gone)
         gone |= before.gone - listed.keys()
@@ -116,7 +116,7 @@ class AccountLister:
                 kept.pop(number, None)
                 gone.add(number)
             except TrainingMonitorError as error:
-                get_logger().info("instance %d is not listed and could not be queried: %s", number, error)
+                get_logger().info("instance %d is missing from the list and could not be queried: %s", number, error)
         return kept, frozenset(gone)
 
     def forget_gone(self, watched: Collection[int | None]) -> None:
@@ -487,7 +487,7 @@ class FleetActions:
             text = f"failed to {action} this member: {error}"
         except Exception as error:  # the person who asked must see any failure
             get_logger().exception("%s: failed to %s it", member.key, action)
-            text = f"failed to {action} it: {error!r}"
+            text = f"failed to {action} this member: {error!r}"
         finally:
             with self._lock:
                 self._under_way.discard(place)
@@ -502,15 +502,15 @@ class FleetActions:
         name = member.target.name
         if action == "start":
             start_instance(name, transport=self._transport, clock=self._clock)
-            return "started", "its start was requested, so it costs money again"
+            return "started", "its start was requested: from now on, it costs money again"
         if action == "reboot":
             reboot_instance(name, transport=self._transport, clock=self._clock)
-            return "rebooted", "it has shut down, and is starting again"
+            return "rebooted", "it has shut down and is starting again"
         if action == "destroy":
             done = destroy_instance(name, store=self._store, transport=self._transport, clock=self._clock)
             if not done.acknowledged:
                 return "gone", "vast.ai no longer has this instance"
-            return "destroyed", "it is destroyed, including all data on its disk"
+            return "destroyed", "it was destroyed, including all data on its disk"
         if member.instance is not None:
             stop_instance(name, transport=self._transport, clock=self._clock)
             return "stopped", "it is stopped; its disk still costs money"
@@ -534,7 +534,7 @@ def _refusal(action: str, member: FleetMember | None) -> str:
     if action != "stop":
         return f"{member.target} is not rented: there is nothing to {action}"
     is_job = member.spec.job and (not member.is_found or member.job.job_id)
-    return "" if is_job else "cannot determine what to stop: it has no job ID"
+    return "" if is_job else "cannot determine which job to stop: this member has no job ID"
 
 
 def load_fleet_config(path: str | None = None) -> FleetConfig:

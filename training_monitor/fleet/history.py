@@ -362,7 +362,7 @@ class History:
             try:
                 found.append(read_row(HistoryMember, row))
             except ParseError as error:
-                tell(f"a member in the history {self._store.path} is damaged and was skipped: {error}")
+                tell(f"the record of a member in the history {self._store.path} is damaged and was skipped: {error}")
         return found
 
     def tidy(self, now: float) -> bool:

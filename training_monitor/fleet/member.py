@@ -436,11 +436,7 @@ class FleetMember:
     def _say_without_log(self, look: Look) -> str:
         if self._state.cursor is None:
             return "no log found"
-        return (
-            "neither its process nor its log exists any longer"
-            if look.is_running is False
-            else "its log no longer exists"
-        )
+        return "its process and its log no longer exist" if look.is_running is False else "its log no longer exists"
 
     def _run_number(self, look: Look) -> int:
         """Return a number for the process or job, the same in every monitor; 0: unknown."""

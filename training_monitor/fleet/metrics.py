@@ -40,7 +40,7 @@ ENDED = ("lost", "offline", "stopped", "succeeded", "finished", *FAILED)
 KNOWN = ("running", "frozen", "rebooting", "unknown", *STARTING, *ENDED)
 LEVELS = {"ok": "healthy", "warning": "warning", "unknown": "unknown", "failed": "error"}  # by verdict
 AT_WORK = ("starting", "running", "slow")
-_NUMBER = number("0 or more, or false for never", least=0)
+_NUMBER = number("0 or more, or false to disable the check", least=0)
 _Level = Annotated[float, Kind(_NUMBER.expected, lambda value, at: None if value is False else _NUMBER.read(value, at))]
 
 
@@ -281,7 +281,7 @@ class TrainingMetrics(PublicValue):
             return Health("error", failure, "gone" if self.status == "lost" else detail or failure, at, detail)
         if self.status == "stopped":
             if costs := self._costs():
-                return Health("warning", f"stopped, and its disk {costs}", "stopped, costs", at, f"its disk {costs}")
+                return Health("warning", f"stopped, but its disk {costs}", "stopped, costs", at, f"its disk {costs}")
             return Health("warning", "stopped", "stopped", at)
         if self.status in HALTED:
             return Health("warning", f"the machine is {self.status}", self.status, at)
@@ -289,7 +289,9 @@ class TrainingMetrics(PublicValue):
             return Health("unknown", f"starting ({self.status})", "starting", detail="starting")
         if self.status not in KNOWN:
             word = redact(self.status)[:MOST_WORD]
-            return Health("unknown", f"its status {word!r} is unknown to this version", "unknown status", at)
+            return Health(
+                "unknown", f"status {word!r} is unknown to this version of training-monitor", "unknown status", at
+            )
         return None
 
     def _end_health(self) -> Health | None:
@@ -466,7 +468,7 @@ FLEET_COLUMNS = (
                 page=(30, "Progress", "epoch, and percentage of steps done", 0),
                 metric=("progress_ratio", "Completed fraction of the training.")),
     FleetColumn("epoch", "", "{:g}", "log", "epoch", 7, "last",
-                metric=("epoch", "The epoch number, as in the log.")),
+                metric=("epoch", "The epoch number that the log shows.")),
     FleetColumn("gpu_util", "GPU%", "percent", "machine", "gpu_utilization", 0,
                 seen=lambda reading: percent(average(gpu.utilization for gpu in reading.gpus)),
                 listed=lambda listed: percent(listed.get("gpu_util")),

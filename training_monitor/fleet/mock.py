@@ -44,9 +44,9 @@ _STOPPED = {"actual_status": "exited", "intended_status": "stopped", "storage_to
 _HIDDEN: dict[int, dict[str, Any]] = {number: {**_STOPPED, "id": number} for number in (-1, -2)}  # not members
 _DONE = {  # by action: the status after it, and kind and text of its alert
     "stop": ("stopped", "stopped", "it is stopped; its disk still costs money"),
-    "destroy": ("lost", "destroyed", "it is destroyed"),
-    "start": ("running", "started", "its start was requested, so it costs money again"),
-    "reboot": ("running", "rebooted", "it has shut down, and is starting again"),
+    "destroy": ("lost", "destroyed", "it was destroyed"),
+    "start": ("running", "started", "its start was requested: from now on, it costs money again"),
+    "reboot": ("running", "rebooted", "it has shut down and is starting again"),
 }
 
 

@@ -185,8 +185,11 @@ _OfMember = Callable[[ShownMember], float | None]
 _NUMBERS: dict[str, tuple[str, _OfMember]] = {
     "up": ("Whether the member responded to the last check (1 or 0).", lambda m: _float(_has_answered(m.row))),
     "last_seen_timestamp_seconds": ("Time of the member's last response.", lambda m: m.row.last_updated),
-    "planned_steps": ("Total steps of the training.", lambda m: m.row.total_steps if m.is_current else None),
-    "planned_epochs": ("Total epochs of the training.", lambda m: m.row.total_epochs if m.is_current else None),
+    "planned_steps": ("Total number of steps of the training.", lambda m: m.row.total_steps if m.is_current else None),
+    "planned_epochs": (
+        "Total number of epochs of the training.",
+        lambda m: m.row.total_epochs if m.is_current else None,
+    ),
     "step_age_seconds": ("Time since the last step.", lambda m: _of_stall(m, "seconds_without_step")),
     "stall_limit_seconds": (
         "Time without a step after which the training counts as stalled.",
@@ -208,8 +211,14 @@ _CHOICES: dict[str, tuple[str, str, Sequence[str], Callable[[ShownMember], str]]
 
 
 def _metrics_of_members(members: Sequence[ShownMember]) -> Iterator[Metric]:
-    yield _metric("member_info", "Name and GPUs of a member (always 1).", map(_info, members))
-    yield _metric("member_group", "A group of the member, or empty if it has none (always 1).", _groups(members))
+    yield _metric(
+        "member_info", "Always 1; the labels contain the name and the GPUs of the member.", map(_info, members)
+    )
+    yield _metric(
+        "member_group",
+        "Always 1; the label 'group' names a group of the member, or is empty if it has none.",
+        _groups(members),
+    )
     for name, (help, label, words, choose) in _CHOICES.items():
         yield _metric(name, help, _choices(members, label, words, choose))
     for name, (help, of) in _NUMBERS.items():
@@ -270,8 +279,14 @@ def _extra(members: Sequence[ShownMember]) -> _Found:
 def _metrics_of_looks(snapshot: FleetSnapshot) -> Iterator[Metric]:
     seen = [row.last_updated for row in snapshot.rows]
     times = [when for when in (snapshot.listed_at, *seen) if when is not None]
-    yield _metric("build_info", "Version of the exporter (always 1).", [((("version", __version__),), 1.0)])
-    yield _metric("look_interval_seconds", "Time between two checks.", [((), known_number(snapshot.interval))])
+    yield _metric(
+        "build_info",
+        "Always 1; the label 'version' is the version of the exporter.",
+        [((("version", __version__),), 1.0)],
+    )
+    yield _metric(
+        "look_interval_seconds", "Time between two checks of a member.", [((), known_number(snapshot.interval))]
+    )
     last = known_number(max(times, default=None))
     yield _metric(
         "last_look_timestamp_seconds", "Time of the last response from any member or from the account.", [((), last)]
@@ -285,11 +300,11 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         lambda s: max(0, len(s.rows) - MOST_MEMBERS),
     ),
     "fleet_looks_late_seconds": (
-        "Longest delay of a check beyond the interval, among the responding members; 0 if none is late.",
+        "Longest time by which the check of a responding member is overdue; 0 if none is overdue.",
         lambda s: s.late,
     ),
     "trainings_omitted": (
-        "Number of trainings on the members' targets that are not shown.",
+        "Number of trainings on the members' targets for which no series are exported.",
         lambda s: s.summary.left_out,
     ),
     "account_up": (
@@ -297,12 +312,12 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         lambda s: None if s.error is None and s.listed_at is None else float(s.error is None),
     ),
     "fleet_dollars_per_hour": (
-        "Sum of the known prices. If an account is watched, this covers all its instances.",
+        "Total of the known prices per hour. If an account is watched, all its instances are included.",
         lambda s: _least(s.summary.dollars_per_hour, s.summary.unpriced),
     ),
     "machines_without_price": ("Number of rented machines whose price is unknown.", lambda s: s.summary.unpriced),
     "fleet_cost_dollars": (
-        "Sum of the known costs of the members' rentals.",
+        "Total of the known costs of the members' rentals.",
         lambda s: _least(s.summary.dollars_spent, s.summary.without_total),
     ),
     "fleet_remaining_seconds": (
@@ -313,9 +328,12 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         "Estimated remaining cost of the trainings with a known ETA and price.",
         lambda s: s.summary.dollars_to_completion,
     ),
-    "credit_dollars": ("Credit of the account.", lambda s: s.summary.credit if s.error is None else None),
+    "credit_dollars": (
+        "Remaining credit of the vast.ai account.",
+        lambda s: s.summary.credit if s.error is None else None,
+    ),
     "credit_remaining_seconds": (
-        "Maximum time that the credit lasts at the current rate.",
+        "Maximum time that the credit lasts at the current price per hour.",
         lambda s: None if s.summary.credit_hours is None or s.error is not None else s.summary.credit_hours * HOUR,
     ),
     "hidden_machines": (
@@ -323,7 +341,7 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         lambda s: None if s.listed_at is None else s.summary.hidden,
     ),
     "hidden_dollars_per_hour": (
-        "Total price of the rented machines that are not members.",
+        "Total price per hour of the rented machines that are not members.",
         lambda s: None if s.listed_at is None else s.summary.hidden_dollars_per_hour,
     ),
 }

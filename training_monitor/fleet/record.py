@@ -122,7 +122,7 @@ class FleetRecord:
         try:
             self._tell(notice)
         except Exception:  # a failing notice must not end the watching
-            get_logger().exception("an alert was not sent: %s", alert.text)
+            get_logger().exception("could not send an alert: %s", alert.text)
 
     def remember(self, member: FleetMember, now: float) -> None:
         """Load the earlier samples of a member, once."""

@@ -184,7 +184,7 @@ def log_question(job_id: str, log_bytes: int = LOG_BYTES) -> Question[tuple[int 
         if status is None and not reply.output.rstrip().endswith("\nray exit 0"):
             if _KILLED.search(reply.output):
                 what = f"ray job logs was killed: {body.strip()[-300:]}"
-                raise TargetUnreachable(what, hint="check that the ray command works there")
+                raise TargetUnreachable(what, hint="check that the ray command works in the head pod")
             raise CommandFailed(f"ray job logs failed: {body.strip()[-300:]}")
         text = body if status is None else "" if status == 404 else _log_text(body)
         return None, None, redact(text)[-log_bytes:]
@@ -394,5 +394,5 @@ def end_forgotten(site: Site, job_name: str, job_id: str | None, *, guard: Guard
     """
     found: Forgotten = site.ask_one(guard(end_forgotten_question(job_name, job_id, STOP_GRACE_SECONDS)))
     if found.left:
-        raise not_ended(f"Ray no longer lists {job_name}, and SIGKILL did not end", found.left, site)
+        raise not_ended(f"Ray no longer lists {job_name}, and SIGKILL did not terminate", found.left, site)
     return found

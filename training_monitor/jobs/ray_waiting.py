@@ -83,7 +83,7 @@ def _only_demand(found: RayResources) -> _Amounts:
 
 
 def _compare(asked: _Amounts, found: RayResources) -> Iterator[str]:
-    """Yield `99 GPUs asked, 8 exist` for what is too little, or else for all that was asked for."""
+    """Yield `99 GPUs requested, 8 exist` for what is too little, or else for all that was asked for."""
     parts = [(name, amount, *_there(name, found)) for name, amount in sorted(asked.items())]
     short = [each for each in parts if each[2] is not None and each[2] < each[1]]
     scarce = [each for each in parts if each[3] is not None and each[3] < each[1]]

@@ -104,7 +104,7 @@ def _ask_to_stop(site: Site, job_id: str, by: str, grace: float, guard: Guard) -
     hold = [] if by == SUPERVISOR else [hold_question(job_id, by)]
     stopped, *held = site.ask(guard(stop), *hold)
     if left := stopped.get():
-        raise not_ended(f"{job_id}: SIGKILL did not end", left, site)
+        raise not_ended(f"{job_id}: SIGKILL did not terminate", left, site)
     return held
 
 
@@ -128,7 +128,7 @@ def _see_held(held: list[Answer[Any]]) -> None:
     """Check the hold, which is all that stopping an ended job can do. Raises CommandFailed."""
     if held and held[0].failure:
         raise CommandFailed(
-            f"the stop could not be recorded: {held[0].failure.what}",
+            f"the request to stop the job could not be recorded: {held[0].failure.what}",
             hint="free disk space on the target, or stop the job's supervisor, which may restart the job",
         ) from held[0].failure
 

@@ -344,9 +344,9 @@ class _Siblings:
 
     def remedies(self) -> Iterator[str]:
         if self._unread:
-            yield f"its GPUs could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"
+            yield f"the GPUs of these targets could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"
         if others := self.site.target.others:
-            yield f"to inspect another container of this pod, name it: {name_some(others, MOST_NAMED)}"
+            yield f"to inspect another container of this pod, use one of these targets: {name_some(others, MOST_NAMED)}"
 
 
 # ---------------------------------------------------------------- judging
@@ -356,7 +356,9 @@ def _not_looked_at(left: Sequence[MeantTraining]) -> Iterator[NotSeen]:
     """Report the trainings beyond the limit of one check."""
     if left:
         named = name_some([each.name for each in left], MOST_NAMED)
-        yield NotSeen("more trainings", f"not inspected; to inspect one, name its PID or job: {named}", len(left))
+        yield NotSeen(
+            "more trainings", f"not inspected; to inspect one of them, specify its PID or job ID: {named}", len(left)
+        )
 
 
 def _sum_up(
@@ -397,7 +399,7 @@ def _worst(site: Site, jobs: Sequence[JobCheckReport], not_seen: Sequence[NotSee
 
 def _judge(site: Site, seen: _Seen, store: Store | None, threshold: float | None) -> Verdict:
     if seen.look is None:
-        return not_seen(f"it could not be inspected: {seen.error.what if seen.error else '?'}")
+        return not_seen(f"the training could not be inspected: {seen.error.what if seen.error else '?'}")
     path, now = seen.look.log.path if seen.look.log else None, site.clock.time()
     looks = Looks(store, look_key(site.target, seen.meant.job, path))
     looks.add(observation_of(seen.look, seen.progress, seen.look.text, now, first=True))
@@ -452,7 +454,7 @@ def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
     if verdict.state == "stalled" and gpu_mode(look.gpu_utilization, look.gpu_power) == "spinning":
         yield "set NCCL_DEBUG=INFO at the next start to see which rank is missing"
     if verdict.state == "stalled" and verdict.failure is None and not is_seen and not look.gpus:
-        yield "neither its processes nor its GPUs are visible from here: check the pod or host where they run"
+        yield "its processes and GPUs are not visible on this target: check the pod or host where the training runs"
 
 
 def _gpu_report(gpu: Gpu) -> GpuCheckReport:

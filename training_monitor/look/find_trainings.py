@@ -441,9 +441,12 @@ def _has_gpu(seen: SeenProcesses, pids: Sequence[int]) -> bool | None:
 def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]:
     """Yield what keeps us from knowing more, and how the user can fix it."""
     if main in seen.cut_commands:
-        yield (f"the arguments of process {main} were not read beyond the first {COMMAND_BYTES} bytes: name its log")
+        yield f"only the first {COMMAND_BYTES} bytes of the arguments of process {main} were read: specify its log"
     if main not in seen.cwds:
-        yield (f"no permission to read the open files of process {main}: run this as its user or root, or name its log")
+        yield (
+            f"no permission to read the open files of process {main}: run this as its user or as root, or "
+            "specify its log"
+        )
         return
     output = next((file.path for file in seen.files.get(main, ()) if file.descriptor == 1 and file.writes), "")
     if not logs and output.startswith(("/dev/pts/", "/dev/tty")):
@@ -451,7 +454,7 @@ def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]
     elif not logs and is_kernel(seen.words[main]):
         yield f"process {main} is a notebook's kernel, and its output appears only in the notebook: {_IN_NOTEBOOK}"
     elif not logs and output.startswith("pipe:"):
-        yield f"process {main} prints into a pipe, which cannot be read from outside: name its log, or {_SEE}"
+        yield f"process {main} prints to a pipe, which other programs cannot read: specify its log, or {_SEE}"
 
 
 def find_question(

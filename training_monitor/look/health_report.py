@@ -312,20 +312,23 @@ def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding
     bad = [each for each in found.checkpoints if each.complete is False]
     if answer.known and answer.value is None:
         findings.append(
-            Finding("warning", f"no folder {directory}", "check the path; the first save may create the folder")
+            Finding(
+                "warning", f"no folder {directory}", "check the path; the folder may not exist before the first save"
+            )
         )
     elif answer.failure and not silent:
         findings.append(
             Finding(
                 "unknown",
                 f"checkpoints in {directory} could not be listed: {answer.failure.what}",
-                "check the path and its permissions on the head",
+                "check the path and its permissions in the head pod",
             )
         )
     elif found.count and not latest:
         verdict, remedy = (
             "failed",
-            "a restart has no checkpoint to resume from: check the free disk space and the last save",
+            "a restart could not resume from any checkpoint: check the free disk space and why the last save is "
+            "incomplete",
         )
         if found.unknown:
             verdict, remedy = "unknown", "list all checkpoints: an older one may be complete"

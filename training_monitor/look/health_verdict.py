@@ -26,9 +26,10 @@ UNUSED_MB = 1024.0  # MiB of a GPU's memory that may be in use without a trainin
 
 _MOST_NODES = 4  # named in one finding
 _LEFT_BEHIND = (
-    "find the processes that hold the memory (nvidia-smi): a rank may be waiting or failing, or have too little work"
+    "run nvidia-smi to find the processes that hold the memory: a rank may be waiting or failing, or may have too "
+    "little work"
 )
-_RUN_NVIDIA_SMI = "run nvidia-smi there: if it hangs or fails, the driver or a GPU is broken"
+_RUN_NVIDIA_SMI = "run nvidia-smi on the node: if it hangs or fails, the driver or a GPU is broken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,8 @@ def _judge_idle(nodes: Sequence[NodeGpus], seen: Observation | None, verdict: Ve
         text += f" although the job is RUNNING: all {count} GPUs are idle"
     pauses = bool(seen and verdict and verdict.verdict == "ok" and (seen.phase or verdict.state == "starting"))
     remedy = (
-        "check the end of the log for start-up, data loading or a hang; check which job the scheduler assigned the "
-        "GPUs to; a Ray job needs entrypoint_num_gpus or GPU workers"
+        "check the end of its log: it may be starting, loading data or hanging; check whether the scheduler assigned "
+        "the GPUs to another job; for a Ray job, set entrypoint_num_gpus or use GPU workers"
     )
     return [Finding("warning" if pauses else "failed", text, remedy)]
 
@@ -177,9 +178,9 @@ def _numbers(gpus: Sequence[Gpu]) -> str:
 
 def _unread_remedy(unread: Sequence[NodeGpus], in_pods: bool) -> str:
     if in_pods:
-        return "run nvidia-smi there; pass `pods` to include the GPUs of other pods"
+        return "run nvidia-smi in the pod; pass `pods` to include the GPUs of other pods"
     if unread and all(node.has_none for node in unread):
-        return "nvidia-smi is not installed there, or the machine has no GPU"
+        return "the machine has no GPU, or nvidia-smi is not installed on it"
     return _RUN_NVIDIA_SMI
 
 
@@ -191,8 +192,8 @@ def _watts(gpus: Sequence[Gpu]) -> str:
 # ---------------------------------------------------------------- job, Ray, EFA, pods, disks
 
 _JOB_REMEDIES = {
-    "starting": "ray.pending_demands shows what it waits for",
-    "slow": "compare the GPUs of its nodes: one slow GPU slows down all of them",
+    "starting": "ray.pending_demands shows what it is waiting for",
+    "slow": "compare the GPUs of its nodes: one slow GPU slows down all the others",
     "suspended": "resume its suspended processes with kill -CONT",
     "stalled": "auto_restart resumes it from its last complete checkpoint",
     "failed": "read the end of its log; auto_restart resumes it from its last complete checkpoint",
@@ -223,7 +224,8 @@ def judge_ray(ray: RayResources) -> list[Finding]:
             Finding(
                 "warning",
                 f"Ray cannot place: {name_some(ray.pending_demands, 3, '; ')}",
-                "request less, or free resources (verify_ray_resources, or `resources` in a shell, shows them)",
+                "request fewer resources, or release some (to list them, use verify_ray_resources or the command "
+                "`resources`)",
             )
         )
     return findings

@@ -40,7 +40,7 @@ def gpu_question(limit: float = 10.0) -> Question[tuple[GpuTable, tuple[GpuProce
                 "nvidia-smi was not found", hint="check that this machine has a GPU and that the container can use it"
             )
         if 128 < reply.exit_code <= 192:  # 255 is its own: NVML, unknown error
-            what = f"nvidia-smi was ended by signal {reply.exit_code - 128}"
+            what = f"nvidia-smi was terminated by signal {reply.exit_code - 128}"
             raise ParseError(what, source="nvidia-smi", text=reply.output[-500:])
         gpus, _, rest = reply.output.partition(_SEPARATOR)
         processes, _, here = rest.partition(_HERE)

@@ -145,7 +145,7 @@ class Look:
         if missing := self.missing(job):
             raise JobNotFound(f"no {missing}", hint=Hint("list the trainings with {find_trainings}"))
         if self.log and job.pid is None and _is_binary(self.text):
-            hint = Hint("name the log or the PID of the training, or list the trainings with {find_trainings}")
+            hint = Hint("specify the log or the PID of the training, or list the trainings with {find_trainings}")
             raise JobNotFound(f"{self.log.path or job.label} is not a text file", hint=hint)
 
 
@@ -300,7 +300,7 @@ def read_watch(
         process = _of(rest[0], errors)
         if process and process.running is False and job.log_file == OUTPUT:
             process = replace(
-                process, running=None, reason=f"{process.reason}, but another step of its job may be running"
+                process, running=None, reason=f"{process.reason}, but another Slurm step of its job may be running"
             )
     new: NewLog | None = log.get() if log else None
     if new and new.lost:

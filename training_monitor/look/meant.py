@@ -255,7 +255,9 @@ class _There:
         if found.container and self.target.is_machine:
             scheme, number = found.container
             kind: Any = class_of(scheme)
-            found = replace(found, hints=(f"it runs in a container: use the target {kind(number, self.target)}",))
+            found = replace(
+                found, hints=(f"the training is running in a container: use the target {kind(number, self.target)}",)
+            )
         log = next((each for each in found.sources if each != CONTAINER_LOG or self.target.output), None)
         if self.target.output == OUTPUT and not (log or "").startswith(PROGRESS):
             log = OUTPUT
@@ -431,9 +433,9 @@ def runs(path: str, command: str, folder: str | None, target: Target) -> bool:
 
 
 def _not_run(target: Target, path: str, others: Sequence[MeantTraining]) -> JobNotFound:
-    close = f", but another script of that name runs: {_described(others)}" if others else ""
-    said = f"{target}: no training runs {path}{close}"
-    return JobNotFound(said, hint=Hint("list the trainings with {find_trainings}, or name the PID or the log"))
+    close = f", but another script with this name is running: {_described(others)}" if others else ""
+    said = f"{target}: no training is running {path}{close}"
+    return JobNotFound(said, hint=Hint("list the trainings with {find_trainings}, or specify a PID or a log"))
 
 
 def _not_found(target: Target, name: str, names: Sequence[str], ray: Sequence[RayJob] = ()) -> JobNotFound:

@@ -79,11 +79,11 @@ def parse_gpus(text: str) -> GpuTable:
         if gpu is not None:
             gpus.append(gpu)
             if len(gpus) > MOST_GPUS:
-                raise ParseError(f"more than {MOST_GPUS} GPUs", source="nvidia-smi", text=text[:1000])
+                raise ParseError(f"the output lists more than {MOST_GPUS} GPUs", source="nvidia-smi", text=text[:1000])
         elif said := read_driver_error(line):
             messages.append(said)
     if not gpus and not messages:
-        raise ParseError("neither GPU rows nor a known message in the output", source="nvidia-smi", text=text)
+        raise ParseError("the output contains neither GPU rows nor a known message", source="nvidia-smi", text=text)
     has_none = not gpus and any(_NO_GPU.search(said) for said in messages)
     return GpuTable(gpus=tuple(gpus), error=messages[0] if messages else None, has_none=has_none)
 

@@ -119,7 +119,7 @@ class Channel(PublicValue):
             return None
         if not user.is_person:
             return f"no {self.default}"
-        return f"{user.name} has no {self.own}" if self.own else "it cannot notify individual users"
+        return f"{user.name} has no {self.own}" if self.own else "this channel cannot notify individual users"
 
     def send(self, notice: Notice, to: Any, doors: Doors) -> None:
         """Send a notice once, to a recipient as `recipient` returns it. Raises RestError or CommandError."""

@@ -141,7 +141,7 @@ def _read_order(value: Any, place: Place) -> Any:
     return value if is_fine else MISFIT
 
 
-_ORDER = Kind(f"a list of channels, each at most once: {', '.join(CHANNELS)}", _read_order)
+_ORDER = Kind(f"a list of channels without duplicates: {', '.join(CHANNELS)}", _read_order)
 
 
 def settings_of_channel(channel: str) -> dict[str, Setting]:
@@ -179,7 +179,9 @@ def _build(name: str, given: _Values, place: Place) -> list[Channel]:
         settings, missing = settings_of(made), _missing(made, tables[made])
         for key in missing:
             variable = settings[key].variable
-            expected = settings[key].kind.expected + (f", here or in {variable}" if variable else "")
+            expected = settings[key].kind.expected + (
+                f", in the settings file or in the variable {variable}" if variable else ""
+            )
             (place / key).note(None, f"{expected}: the channel requires it")
         values = {key: tables[made][key] for key in settings if key in tables[made]}
         channel: Any = read_keys(settings, values, place) if missing else read_table(made, values, place)
@@ -196,7 +198,7 @@ def expect_private(file: str, table: Mapping[str, Any], place: Place) -> None:
     written = next(_written_secrets(table), None)
     mode = stat.S_IMODE(os.stat(file).st_mode) if written else 0
     if mode & 0o077:
-        expected = f"0o600, because it contains {written} (chmod 600 {file})"
+        expected = f"0o600, because the file contains {written} (chmod 600 {file})"
         Place("mode", faults=place.faults).note(oct(mode), expected)
 
 

@@ -42,7 +42,7 @@ def stall_detected(about: About, *, reason: str, grace_seconds: float | None, is
     if is_spared:
         announced = (
             "No action will be taken, because the training shows signs of activity. "
-            "Use --terminate-busy to end it anyway."
+            "Use --terminate-busy to terminate it anyway."
         )
     elif grace_seconds is None:
         announced = "No action will be taken."
@@ -203,7 +203,10 @@ def orphan_instance(about: About, *, grace: float) -> Notice:
 def listing_failed(owner: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
     """Report that it is unknown which instances are rented; generation: the number of the outage."""
     fields = [("Owner", owner), ("For", format_duration(seconds)), ("Error", error)]
-    text = "Until the listing works again, no instance is destroyed, and rented instances keep costing money."
+    text = (
+        "Until the instances can be listed again, none of them will be destroyed, "
+        "and rented instances keep costing money."
+    )
     return _about_account("listing_failed", "📡 Instances Cannot Be Listed", owner, fields, text, generation, "high")
 
 
@@ -228,7 +231,10 @@ def reached(about: About, *, seconds: float) -> Notice:
 def state_unwritable(about: About, *, seconds: float, error: str) -> Notice:
     """Report that the watcher's own machine has kept it from working for `seconds`; generation: since when."""
     fields = [("For", format_duration(seconds)), ("Error", error)]
-    text = "The problem is on the watcher's own machine. Until it is fixed, the training is neither judged nor stopped."
+    text = (
+        "The problem is on the watcher's own machine. "
+        "Until it is fixed, the training is not checked and will not be stopped."
+    )
     return _notice("state_unwritable", "💾 State Folder Cannot Be Used", about, fields, text, "high")
 
 

@@ -88,7 +88,7 @@ class Credits:
                 )
             if balance + micro > MOST_DOLLARS * MICRO:
                 raise SettingsError(
-                    "amount", amount, f"a smaller amount: {account} can contain at most {MOST_DOLLARS} dollars"
+                    "amount", amount, f"a smaller amount: {account} can hold at most {MOST_DOLLARS} dollars"
                 )
             if balance + micro < 0:
                 raise InsufficientCredits(

@@ -219,7 +219,7 @@ class _Copying:
             f"{self.what}: {len(missing)} of {plural(total, 'file')} did not arrive: {names} "
             f"({self.said or 'no reason was given'})",
             target=self.target,
-            hint="read the error above; a file that changes during the copy does not arrive",
+            hint="read the reason in parentheses; a file that changes while it is copied is not transferred",
         )
 
     def _out_of_time(self, missing: Mapping[str, ListedFile], total: int) -> CommandTimedOut:
@@ -362,7 +362,7 @@ def _usable(there: FileList, target: Target) -> frozenset[str]:
         raise CommandFailed(
             "neither rsync nor tar is installed",
             target=str(target),
-            hint="install rsync there (apt-get install rsync), or use an image that has tar",
+            hint="install rsync on the target (apt-get install rsync), or use an image that has tar",
         )
     return usable
 

@@ -127,7 +127,7 @@ def _receive(runner: Transport, words: Sequence[str], wanted: str, arriving: _Ar
         printed = CommandResult(tuple(words), -signal.SIGKILL, said.decode("utf-8", "replace"), "", limit)
         raise explain_timeout(printed, f"rsync did not respond within {limit:g} s")
     if status.strip() == "127":
-        raise ToolNotFound("rsync is not installed here", argv=tuple(words))
+        raise ToolNotFound("rsync is not installed on this machine", argv=tuple(words))
     if too_much.is_set() or arriving.is_too_much():
         return Sent(False, "the machine sent more than it listed")
     return _sent(CommandResult(tuple(words), int(status) if status.strip().isdigit() else 1, text, "", 0.0))

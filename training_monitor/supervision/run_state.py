@@ -245,7 +245,7 @@ def _made_progress(run: RunState, status: str, checkpoints: CheckpointListing) -
 def checkpoint_problem(run: RunState, checkpoint: Checkpoint, now: float) -> str | None:
     """Return why a complete checkpoint is not to be used: it failed to load, or its weights may be NaN."""
     if checkpoint.content in run.bad_checkpoints:
-        return "it failed to load twice"
+        return "loading it failed twice"
     saved_at = now - (checkpoint.age or 0.0)
     for each in run.attempts:
         nan_step, ended_at = each["nan_step"], each["ended_at"]

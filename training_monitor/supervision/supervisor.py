@@ -143,14 +143,14 @@ class Supervisor(Hands):
             return self.adopt(run, running[-1])
         if finished := [view for view in views if view.survivors and view.status is JobStatus.SUCCEEDED]:
             raise JobExists(
-                f"{self.site}: {finished[-1].job_id} finished successfully, but not all of its processes have ended "
-                f"({finished[-1].survivors} left)",
+                f"{self.site}: {finished[-1].job_id} finished successfully, but some of its processes are still "
+                f"running ({finished[-1].survivors} left)",
                 hint=Hint("stop it first: {stop_job}", self.site, finished[-1].job_id),
             )
         for view in views:
             if view.survivors:
                 left = plural(view.survivors, "remaining process", "remaining processes")
-                self.tell(run, "detected", f"ending {left} of {view.job_id}", view)
+                self.tell(run, "detected", f"terminating {left} of {view.job_id}", view)
                 self.stop_job(run, view.job_id)
         if not given and latest.status in (JobStatus.SUCCEEDED, JobStatus.STOPPED):
             return self.adopt(run, latest)  # the next look tells how far it came
@@ -228,7 +228,7 @@ class Supervisor(Hands):
             self.tell(
                 run,
                 "unreachable",
-                f"{plan['job_id']} is not running, and the response to its start was lost: trying again",
+                f"{plan['job_id']} is not running, and the response to its start request was lost: starting it again",
             )
             self.clock.sleep(self.policy.check_interval)
             return run
@@ -324,7 +324,7 @@ class Supervisor(Hands):
             self.tell(
                 run,
                 "detected",
-                f"ended {left} of {run.job_name} that kept running after Ray had lost the job",
+                f"terminated {left} of {run.job_name} that kept running after Ray had lost the job",
             )
         return found
 
@@ -385,7 +385,7 @@ class Supervisor(Hands):
         assert job_id
         if run.stop_reason and run.attempts[-1]["explanation"] is None and self.policy.roll_call_timeout:
             run = self.explain(run, job_id)
-        self.tell(run, "stopping", f"ending {job_id}: SIGTERM, then SIGKILL after a few seconds")
+        self.tell(run, "stopping", f"stopping {job_id}: SIGTERM, then SIGKILL after a few seconds")
         try:
             if run.followed:
                 self._end_forgotten(run)
@@ -396,7 +396,9 @@ class Supervisor(Hands):
             self.stop_failures += 1
             self.tell(run, "detected", str(error))
             if self.stop_failures >= STOP_TRIES:
-                return self.done(run, RunOutcome.RESTART_FAILED, f"restart_failed: it could not be stopped: {error}")
+                return self.done(
+                    run, RunOutcome.RESTART_FAILED, f"restart_failed: the job could not be stopped: {error}"
+                )
             self.clock.sleep(self.policy.check_interval)
             return run
         self.stop_failures = 0
@@ -451,7 +453,7 @@ class Supervisor(Hands):
         self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
         if view.survivors:
             left = plural(view.survivors, "remaining process", "remaining processes")
-            self.tell(run, "detected", f"ending {left} of {view.job_id}", view)
+            self.tell(run, "detected", f"terminating {left} of {view.job_id}", view)
             run = update_attempt(run, status=view.status.value, reason=evidence, failure=asdict(failure_of(view)))
             return self.save(replace(run, phase="stopping", stop_reason=None))
         return self.fail(run, view.status.value, evidence, failure_of(view))
@@ -485,7 +487,9 @@ class Supervisor(Hands):
         failure = failure_of(view)
         if run.attempts and run.attempts[-1]["status"] != "PLANNED":
             run = note_end(run, "FAILED", failure_evidence(view), failure, CheckpointListing(()))
-        reason = f"restart_failed: {view.message} ({failure.category}): no attempt can start in a pod that has ended"
+        reason = (
+            f"restart_failed: {view.message} ({failure.category}): no attempt can start in a pod that has terminated"
+        )
         return self.done(run, RunOutcome.RESTART_FAILED, reason)
 
     def missing(self, run: RunState, error: JobNotFound) -> RunState:

@@ -201,7 +201,7 @@ class _Terminator:
         left = self._stop(state)
         if left:
             self._stop_tries += 1
-            self.tell("detected", f"SIGKILL did not end {', '.join(left)}")
+            self.tell("detected", f"SIGKILL did not terminate {', '.join(left)}")
             if self._stop_tries < STOP_TRIES:
                 self.watcher.clock.sleep(FIRST_WAIT)
                 return replace(state, left=left)
@@ -222,7 +222,7 @@ class _Terminator:
         try:
             return tuple(self.watcher.stop_run(self.watcher.config.stop_grace, state.identity))
         except JobNotFound:
-            self.tell("stopped", f"{self.watcher.job.label} is already gone")
+            self.tell("stopped", f"{self.watcher.job.label} has already ended")
             return ()
 
     def list_checkpoints(self, state: Termination) -> Termination:
@@ -297,7 +297,7 @@ class _Terminator:
         if state.gone is None and not may_destroy and self._is_there(target.name):
             why = state.uploads[-1].error if state.uploads else "no upload was requested"
             why = state.errors[-1] if state.errors else why
-            return self._keep(ended, f"its checkpoint is not saved elsewhere: {why}")
+            return self._keep(ended, f"its checkpoint was not saved elsewhere: {why}")
         if state.gone is None and may_destroy:
             self.tell("stopping", f"destroying {target}")
             try:
@@ -329,7 +329,7 @@ class _Terminator:
     def _tell_undone(self, state: Termination) -> None:
         """Report what was planned and not done: before the end, and once."""
         if not state.stopped:
-            reason = "; ".join(state.errors) or f"SIGKILL did not end {', '.join(state.left)}"
+            reason = "; ".join(state.errors) or f"SIGKILL did not terminate {', '.join(state.left)}"
             self.post(templates.not_terminated(self.about(state), reason=reason))
         if state.plan.upload_to and not state.is_saved:
             failures = [f"{each.destination}: {each.error}" for each in state.uploads]

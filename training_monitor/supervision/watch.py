@@ -163,7 +163,9 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
         if self.plan:
             check_plan(self.watcher, self.plan)
             if self.watcher.job.job_id is None and self.watcher.job.pid_file is None:
-                raise SettingsError("pid_file", None, "a file with the PID of the training to end")
+                raise SettingsError(
+                    "pid_file", None, "a file with the PID of the training, so that the training can be terminated"
+                )
         if is_terminating(self.watcher):
             if self.plan:
                 return self.terminate(self.plan)

@@ -207,7 +207,9 @@ class TrainingWatcher:
         self.check_can_end()
         look = self.look(with_log=False)
         if self.job.pid_file is None and self.job.pid is None and look.is_running is not False:
-            raise SettingsError("pid_file", None, "a file with the PID of the training: a log alone is not enough")
+            raise SettingsError(
+                "pid_file", None, "a file with the PID of the training: a log does not identify its processes"
+            )
         if look.process is None:
             raise TrainingMonitorError(f"{self.target}: cannot tell which processes to stop: {'; '.join(look.errors)}")
         if look.process.running is None:

@@ -75,7 +75,7 @@ class MachineReader:
             names = os.listdir(_PROC)
         except OSError as error:
             raise TrainingMonitorError(
-                f"processes cannot be listed here: {_PROC} cannot be read ({error.strerror})"
+                f"this machine's processes cannot be listed: {_PROC} cannot be read ({error.strerror})"
             ) from error
         before, self._lines = self._lines, {}
         is_whole = True
@@ -99,7 +99,7 @@ class MachineReader:
             elif sample := _parse(data, self._page_size):
                 self._lines[name] = data, sample
         if not self._lines:
-            raise TrainingMonitorError(f"processes cannot be listed here: {_PROC} contains none")
+            raise TrainingMonitorError(f"this machine's processes cannot be listed: {_PROC} contains none")
         return is_whole
 
 

@@ -305,7 +305,9 @@ def _spawn(argv: Sequence[str], *, stderr: int, limit: float | None = None) -> s
             bufsize=0,
         )
     except FileNotFoundError as error:
-        raise ToolNotFound(f"{argv[0]} is not installed here", argv=tuple(argv), hint=_INSTALL.get(argv[0])) from error
+        raise ToolNotFound(
+            f"{argv[0]} is not installed on this machine", argv=tuple(argv), hint=_INSTALL.get(argv[0])
+        ) from error
     except OSError as error:
         what, hint = f"{argv[0]} could not be started: {error.strerror}", f"check the program: type -a {argv[0]}"
         raise LocalFailure(what, argv=tuple(argv), hint=hint) from error
@@ -582,7 +584,7 @@ def run_on_terminal(argv: Sequence[str]) -> int:
     try:
         return subprocess.call(argv)
     except FileNotFoundError:
-        raise ToolNotFound(f"{argv[0]} is not installed here", argv=tuple(argv)) from None
+        raise ToolNotFound(f"{argv[0]} is not installed on this machine", argv=tuple(argv)) from None
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -103,7 +103,7 @@ class DetachedTries:
         question = stop_question(self._job_id(), TIME_LIMIT, STOP_GRACE_SECONDS)
         if left := self.site.ask_one(question):
             raise CommandFailed(
-                f"SIGKILL did not end pid {', pid '.join(left)} of the {self._work}",
+                f"SIGKILL did not terminate pid {', pid '.join(left)} of the {self._work}",
                 hint="a process in state D is waiting for a disk or driver: check dmesg on its machine",
             )
 

@@ -88,7 +88,7 @@ class OfferQuery(PublicValue):
         check_fields(self)
         if self.only_preferred and not self.preferred_gpus:
             raise SettingsError(
-                "preferred_gpus", self.preferred_gpus, "at least one GPU name, because other GPUs are not allowed"
+                "preferred_gpus", self.preferred_gpus, "at least one GPU name: an empty list would allow no GPUs"
             )
 
 

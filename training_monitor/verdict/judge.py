@@ -300,7 +300,7 @@ def _judge_held(stall: StallAnalysis, shown: str) -> Verdict:
     reason = (
         f"{shown}: its log has not changed for {waited} and ends with an incomplete progress bar, likely buffered; "
     )
-    remedy = "print complete lines: log a line every N steps, or use tqdm(mininterval=60) with print(flush=True)"
+    remedy = "log a line every N steps with print(..., flush=True), or use tqdm(mininterval=60)"
     return Verdict("unknown", "unknown", reason + stall.signals["works"], stall.signals["since"], remedies=(remedy,))
 
 

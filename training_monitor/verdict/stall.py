@@ -326,7 +326,7 @@ def _works(run: Run, pause: str) -> str | None:
     texts = {
         "busy": "its GPUs are busy",
         "computing": "its processes are using the CPU",
-        "compiling": "compilers run",
+        "compiling": "compilers are running",
         "saving": "files are being written",
         "growing": "its log is growing",
         "spoken": "its log is growing",
@@ -372,7 +372,7 @@ def _describe(run: Run, signals: dict[str, Any]) -> str:
     doubts = {
         "growing": " although its log is growing",
         "saving": " although files are being written",
-        "compiling": " although compilers run",
+        "compiling": " although compilers are running",
         "busy": " although its GPUs are busy",
         "computing": " although its processes are using the CPU",
     }

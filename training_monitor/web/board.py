@@ -243,7 +243,7 @@ class Board:
 
     def _check_writable(self) -> None:
         if not self.allow_write:
-            raise Refused(403, Hint("this page is read-only; to allow actions, start it with {serve_acts}"))
+            raise Refused(403, Hint("this page is read-only; to allow actions, start the web server with {serve_acts}"))
 
 
 def _rows_with_cost(snapshot: FleetSnapshot) -> list[TrainingMetrics]:
@@ -264,7 +264,7 @@ def _rate_of(rows: Sequence[TrainingMetrics], timestamp: float) -> Point:
 def _find(snapshot: FleetSnapshot, name: str) -> TrainingMetrics:
     row = next((row for row in snapshot.rows if id_of(row.key) == name), None)
     if row is None:
-        raise Refused(404, "this member is not, or no longer, in the fleet")
+        raise Refused(404, "this member is not in the fleet; it may have been removed")
     return row
 
 

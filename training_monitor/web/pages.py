@@ -149,7 +149,7 @@ def _tiles(summary: FleetSummary) -> Iterator[tuple[str, str, str]]:
         price = summary.hidden_dollars_per_hour
         yield "Not shown", plural(summary.hidden, "instance"), f"{format_price(price)}/h" if price else ""
     if summary.left_out:
-        yield "Left out", plural(summary.left_out, "training"), "more trainings than a member can show"
+        yield "Left out", plural(summary.left_out, "training"), "too many trainings to show for one member"
 
 
 def event_of(alert: FleetAlert) -> str:

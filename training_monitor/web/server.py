@@ -222,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
             had = len(self._pending)
             if not self._receive(deadline):
                 if had:
-                    raise Refused(408, "the request was not complete in time")
+                    raise Refused(408, "the complete request did not arrive in time")
                 return b""
             if not had:
                 deadline = time.monotonic() + REQUEST_SECONDS
@@ -234,7 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _read(self, length: int, deadline: float) -> bytes:
         while len(self._pending) < length:
             if not self._receive(deadline):
-                raise Refused(408, "the body was not complete in time")
+                raise Refused(408, "the complete request body did not arrive in time")
         body, self._pending = self._pending[:length], self._pending[length:]
         return body
 

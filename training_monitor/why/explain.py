@@ -230,7 +230,7 @@ def call_roll(
     silent |= find_silent_pods(site, pods.listed, hosts)
     beside = of_pods.findings
     if pace and pace.is_at_prompt and heard and (first := next(iter(heard[0].ranks), None)):
-        text = f"pid {first.pid} waits for debugger input: its output ends with a debugger prompt"
+        text = f"pid {first.pid} is waiting for debugger input: its output ends with a debugger prompt"
         beside += (replace(finding("debugger", text, pids=(first.pid,)), host=first.host, node=first.node),)
     seen = _collect(heard, silent, beside, pods)
     verdict = pace.judge() if pace else None
@@ -299,7 +299,7 @@ def _time_left(clock: Clock, end: float) -> float:
     """Return the seconds that are left, in tenths, since messages name them. Raises CommandTimedOut: none are."""
     left = (end - clock.monotonic()) * 10 // 1 / 10
     if left <= 0:
-        raise CommandTimedOut("no time was left to query this host", hint="use a longer timeout")
+        raise CommandTimedOut("there was no time left to query this host", hint="use a longer timeout")
     return left
 
 

@@ -218,4 +218,4 @@ def _whole(value: Any) -> int | None:
 def _say_unread(paths: list[str]) -> Iterator[str]:
     if paths:
         some = name_some([in_brief(path, _MOST_NAME) for path in paths], _MOST_NAMED)
-        yield f"unreadable flight recorder dumps (too large, too many, truncated, or not plain data): {some}"
+        yield f"flight recorder dumps that were not read (too large, too many, truncated, or not plain data): {some}"

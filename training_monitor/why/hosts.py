@@ -153,9 +153,11 @@ def _of_script(meant: MeantTraining, found: Sequence[FoundTraining]) -> list[Fou
         return there
     same = [each for each in there if each.script == meant.script]
     if not same and any(each.ray_job or each.script is None for each in there):
-        raise IncompleteAnswer(f"a training runs on this host, but it is unknown whether it is {meant.name}")
+        raise IncompleteAnswer(f"a training is running on this host, but it is unknown whether that is {meant.name}")
     return same
 
 
 def _several(meant: MeantTraining) -> IncompleteAnswer:
-    return IncompleteAnswer(f"several trainings run on this host, and it is unknown which of them is {meant.name}")
+    return IncompleteAnswer(
+        f"several trainings are running on this host, and it is unknown which of them is {meant.name}"
+    )

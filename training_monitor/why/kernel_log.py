@@ -95,6 +95,6 @@ def _read(said: str, when: str, are_ours: bool) -> Iterator[tuple[str, Finding]]
 def _say_timeless(count: int) -> Iterator[str]:
     if count > 0:
         yield (
-            f"the kernel log has {plural(count, 'line')} about faults without a timestamp: run dmesg to see how old "
-            "they are"
+            f"the kernel log contains {plural(count, 'fault message')} without a timestamp: run dmesg to see how old "
+            f"{'it is' if count == 1 else 'they are'}"
         )

@@ -38,10 +38,13 @@ def _say_full(space: Sequence[str] | None, inodes: Sequence[str] | None) -> Iter
     if space:
         device, size, free, mount = space[0], int(space[1]) * 1024, int(space[3]) * 1024, space[4]
         if size and (free < min(FULL_BYTES, size / 10) or free < min(_LARGE, size * FULL_SHARE)):
-            what = f"{format_bytes(free)} of {format_bytes(size)} are free"
+            what = f"{format_bytes(free)} of {format_bytes(size)} free"
             yield finding("disk_full", f"the file system at {mount} ({device}) is full: {what}")
     if inodes and int(inodes[1]) and not int(inodes[3]):
-        yield finding("disk_full", f"the file system at {inodes[4]} ({inodes[0]}) has no inode left for a new file")
+        yield finding(
+            "disk_full",
+            f"the file system at {inodes[4]} ({inodes[0]}) has no free inodes, so no new file can be created",
+        )
 
 
 def parse_memory_kills(text: str) -> Surroundings:
@@ -51,8 +54,8 @@ def parse_memory_kills(text: str) -> Surroundings:
     if not count:
         return Surroundings()
     what = (
-        f"the kernel has killed {plural(count, 'process', 'processes')} here because memory ran out (oom_kill of the "
-        "cgroup)"
+        f"the kernel has killed {plural(count, 'process', 'processes')} of this cgroup because memory ran out "
+        "(oom_kill)"
     )
     return Surroundings((finding("oom_kill", what),))
 

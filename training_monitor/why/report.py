@@ -40,7 +40,7 @@ _KEYS_OF_CHILD = (
 )
 _CHILD = document(
     "ChildReport",
-    "A process below a rank, such as a data worker; `where` as in `RankGroupReport`.",
+    "A child process of a rank, such as a data worker; `where` means the same as in `RankGroupReport`.",
     {key: _OF_A_RANK[key] for key in _KEYS_OF_CHILD},
 )
 _RANK = document(
@@ -50,7 +50,9 @@ _RANK = document(
     children=list_of(_CHILD),
 )
 _FINDING = document(
-    "FindingReport", "A fact besides the ranks that may explain a hang; see `why.ranks.Finding`.", Finding
+    "FindingReport",
+    "A fact, other than the states of the ranks, that may explain a hang; see `why.ranks.Finding`.",
+    Finding,
 )
 
 

@@ -48,7 +48,7 @@ def _story(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_moving:
         yield from _nothing(seen, ended, found)
         return
     if is_moving:
-        yield "The training makes progress, so no rank is at fault"
+        yield "The training is making progress, so no rank is at fault"
         yield from _stragglers(alive)
         yield _standing(seen, alive, found)
     elif found.culprits:
@@ -196,7 +196,13 @@ def _advice(found: Explanation, alive: Sequence[Rank]) -> str:
     if found.confidence != "low":
         return ": look there"
     is_pair = len(alive) == 2 and len(odd) == 1
-    who = "the training waits" if _is_child(odd[0], alive) else "the other waits" if is_pair else "the others wait"
+    who = (
+        "the training is waiting"
+        if _is_child(odd[0], alive)
+        else "the other is waiting"
+        if is_pair
+        else "the others are waiting"
+    )
     return f": perhaps {who} for {'it' if len(odd) == 1 else 'them'}"
 
 
@@ -234,12 +240,12 @@ def _why_unknown(alive: Sequence[Rank], found: Explanation) -> Iterator[str]:
     elif awake := [each for each in alive if are_awake([each])]:
         yield f"{_names(awake)} woke up during the inspection, so the training may be making progress"
     elif len(blind) == len(alive):
-        seen = "the kernel's report is not sufficient"
+        seen = "the kernel's report does not distinguish them"
         yield f"no stacks could be read{_because(blind)}, and {seen}: it is unknown which one is late"
     elif blind:
         yield f"no stack of {_names(blind)} could be read{_because(blind)}: it is unknown which rank is late"
     elif len(found.groups) > 1 and all(each.waits for each in found.groups):
-        yield "all of them wait for others, in different calls: it is unknown which one is late"
+        yield "all of them are waiting for others, in different calls: it is unknown which one is late"
     else:
         yield "nothing distinguishes the ranks: it is unknown which one is late"
     yield from _stragglers(alive)
@@ -288,7 +294,9 @@ def _not_seen(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_movi
         hosts = [f"{brief(call_host(host))} ({brief(why, _MOST_REASON)})" for host, why in seen.silent.items()]
         told.append(f"could not be queried: {name_some(hosts, _MOST_NAMED)}")
     if found.unseen and any(each.rank is None for each in alive):
-        told.append(f"not recognized: {_numbers(found.unseen)}, because the rank of some processes could not be read")
+        told.append(
+            f"not identified: {_numbers(found.unseen)}, because the rank numbers of some processes could not be read"
+        )
     elif found.unseen:
         beside = "which may be among processes that were not inspected, or " if seen.partial else ""
         told.append(f"not seen: {_numbers(found.unseen)}, {beside}on hosts that were not queried or did not respond")

@@ -129,6 +129,6 @@ def find_causes(training: SeenTraining, waits: Sequence[Finding], ranks: Sequenc
             yield finding("ended", text, pids=(pid,))
     for rank in ranks:
         if prompt := prompt_of(rank.main_stack):
-            yield finding("debugger", f"pid {rank.pid} waits for debugger input ({prompt})", pids=(rank.pid,))
+            yield finding("debugger", f"pid {rank.pid} is waiting for debugger input ({prompt})", pids=(rank.pid,))
         elif rank.waits_for == TERMINAL and len(own) == 1:
-            yield finding("terminal", f"pid {rank.pid} waits for input from its terminal", pids=(rank.pid,))
+            yield finding("terminal", f"pid {rank.pid} is waiting for input from its terminal", pids=(rank.pid,))

@@ -48,9 +48,9 @@ def test_a_program_that_fails_shows_its_words_and_the_advice(subtests: pytest.Su
             assert type(error).__name__ == (answer["kind"] or "TargetUnreachable")
 
 
-REFUSED = "check the address and port, and that the server is up"
+REFUSED = "check the address and the port, and whether the server is running"
 CUT = "try again: the connection was lost. If this happens again, check the network and the server"
-KEYS = "check the user name, and check that the host has your public key (ssh-add -l lists the keys of your agent)"
+KEYS = "check the user name, and check that the host has your public key (ssh-add -l lists the keys in your agent)"
 UNKNOWN = {program: f"check that {program} works on its own" for program in ("ssh", "kubectl")}
 DENIED = "bob@gpu1: Permission denied (publickey)."
 CLOSED = "Connection closed by 10.0.0.5 port 22"

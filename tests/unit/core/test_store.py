@@ -200,7 +200,9 @@ def test_a_damaged_state_of_a_run_is_kept_beside_the_new_one(folder: str) -> Non
 
 def test_a_second_holder_is_refused_and_told_who_holds(folder: str) -> None:
     with Store(folder).hold("local run"):
-        with pytest.raises(AlreadySupervised, match=f"local run is already supervised here by process {os.getpid()}"):
+        with pytest.raises(
+            AlreadySupervised, match=f"local run is already supervised on this machine by process {os.getpid()}"
+        ):
             with Store(folder).hold("local run"):
                 pass
         with Store(folder).hold("local other"):

@@ -160,7 +160,7 @@ def test_an_end_without_a_known_cause_is_a_warning() -> None:
     gone, died = row(is_running=False, step=10, verdict=GONE), row(is_running=False, step=10, verdict=DIED)
     assert kinds([AT_WORK, gone, gone, died, died]) == ["1 failed warning", "3 failed error"]
     assert watch([gone])[0][0].text == GONE.reason
-    assert kinds([AT_WORK, row(is_running=False, absent="neither its process nor its log exists any longer")]) == [
+    assert kinds([AT_WORK, row(is_running=False, absent="its process and its log no longer exist")]) == [
         "1 failed warning"
     ]
     assert kinds([AT_WORK, row(absent="its log no longer exists")]) == []

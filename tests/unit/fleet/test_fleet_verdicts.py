@@ -118,7 +118,7 @@ def test_a_process_that_is_gone_with_its_log_is_told() -> None:
     found = watch.row().health()
     assert (found.level, found.reason) == (
         "unknown",
-        "neither its process nor its log exists any longer",
+        "its process and its log no longer exist",
     ) and watch.told == ["failed"]
 
 
@@ -399,7 +399,7 @@ def test_what_fails_is_logged_when_it_begins_and_when_it_is_over(caplog: pytest.
     said = sorted(record.getMessage() for record in caplog.records)
     assert [text.partition(":")[0] for text in said] == [
         "could not list the instances of the account",
-        "the instances of the account can be listed again",
+        "listing the account's instances works again",
         "vast",
         "vast",
     ]

@@ -152,7 +152,7 @@ def test_health_and_its_reason(subtests: pytest.Subtests) -> None:
         ({**DONE, "cost_per_hour": 0.467}, ("warning", "costs $0.467/h: finished at step 100 of 100")),
         ({**DONE, "gpu_util": 0.0}, ("healthy", "finished at step 100 of 100")),
         ({"status": "succeeded", "is_running": False, **DONE}, ("healthy", "finished at step 100 of 100")),
-        ({"status": "stopped", "cost_per_hour": 0.012}, ("warning", "stopped, and its disk costs $0.012/h")),
+        ({"status": "stopped", "cost_per_hour": 0.012}, ("warning", "stopped, but its disk costs $0.012/h")),
         ({"status": "stopped", "is_running": False}, ("warning", "stopped")),
         ({"verdict": STOPPED, "cost_per_hour": 1.0}, ("warning", f"costs $1.000/h: {STOPPED.reason}")),
         ({"status": "frozen"}, ("warning", "the machine is frozen")),

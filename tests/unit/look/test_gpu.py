@@ -97,7 +97,7 @@ def test_without_nvidia_smi_nothing_is_known_and_it_says_so() -> None:
 
 
 def test_a_killed_nvidia_smi_has_not_counted_the_gpus() -> None:
-    with pytest.raises(ParseError, match="nvidia-smi was ended by signal 9"):
+    with pytest.raises(ParseError, match="nvidia-smi was terminated by signal 9"):
         gpu_question().parse(Reply("0, GPU-1, NVIDIA H100", 137, 0.1))
     report = check(Reply("", 127, 0.1))
     assert (report["healthy"], report["gpu_count"], report["busy"]) == (False, None, None)

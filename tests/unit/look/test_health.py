@@ -120,8 +120,8 @@ def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy(gpus:
 @pytest.mark.parametrize(
     ("has_none", "in_pods", "remedy"),
     [
-        (True, False, "nvidia-smi is not installed there, or the machine has no GPU"),
-        (False, False, "run nvidia-smi there"),
+        (True, False, "the machine has no GPU, or nvidia-smi is not installed on it"),
+        (False, False, "run nvidia-smi on the node"),
         (True, True, "pass `pods` to include the GPUs"),
     ],
 )

@@ -349,4 +349,4 @@ def test_an_unreadable_log_leaves_the_job_unknown() -> None:
     job = report["job"]
     assert job and (job["state"], job["verdict"], report["verdict"]) == ("unknown", "unknown", "unknown")
     assert "its log could not be read: ray job logs was killed" in job["reason"]
-    assert issue(report, "its log could not be read") == "check that the ray command works there"
+    assert issue(report, "its log could not be read") == "check that the ray command works in the head pod"

@@ -127,10 +127,13 @@ def test_a_mistake_is_named_and_no_secret_is_shown(subtests: pytest.Subtests, tm
         ({"telegram": {"token": "AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"}}, "notifications.telegram.token"),
         ({"telegram": {"token": TOKEN, "token_env": "X"}}, "not both"),
         ({"telegram": {"token": [TOKEN]}}, "telegram.token"),
-        ({"telegram": {"chat_id": "1"}}, "telegram.token: .* here or in TRAINING_MONITOR_TELEGRAM_TOKEN"),
+        (
+            {"telegram": {"chat_id": "1"}},
+            "telegram.token: .* in the settings file or in the variable TRAINING_MONITOR_TELEGRAM_TOKEN",
+        ),
         ({"telegram": {"token": TOKEN, "chat_id": True}}, "chat_id"),
         ({"telegram": {"token": TOKEN, "minimum_priority": "loud"}}, "minimum_priority: got 'loud'"),
-        ({"discord": {}}, "discord.token: .* here or in TRAINING_MONITOR_DISCORD_TOKEN"),
+        ({"discord": {}}, "discord.token: .* in the settings file or in the variable TRAINING_MONITOR_DISCORD_TOKEN"),
         ({"slack": {"url": "hooks.slack.com/AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"}}, "slack.url"),
         ({"command": {}}, "command.argv"),
         ({"command": {"argv": [1]}}, "command.argv"),
@@ -154,7 +157,7 @@ def test_a_mistake_is_named_and_no_secret_is_shown(subtests: pytest.Subtests, tm
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_a_file_with_secrets_must_be_ones_own(tmp_path: Path, mode: int) -> None:
     file = write(tmp_path, {"notifications": {"telegram": {"token": TOKEN}}}, mode)
-    with pytest.raises(SettingsError, match=f"it contains telegram.token .chmod 600 {file}."):
+    with pytest.raises(SettingsError, match=f"the file contains telegram.token .chmod 600 {file}."):
         load_channels({}, file)
     plain = write(tmp_path, {"notifications": {"desktop": {}}}, mode)
     assert load_channels({}, plain) == [Desktop()]

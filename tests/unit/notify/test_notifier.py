@@ -223,7 +223,7 @@ def test_a_command_gets_nothing_of_the_notice_in_its_arguments() -> None:
 
 def test_a_program_that_is_not_there_is_passed_over() -> None:
     delivery = TrainingNotifier([CommandChannel(("no-such-program-here",)), Line()]).notify(None, "x")
-    assert delivery == Delivery("line", True, 2, "command: no-such-program-here is not installed here")
+    assert delivery == Delivery("line", True, 2, "command: no-such-program-here is not installed on this machine")
 
 
 @pytest.mark.parametrize(("platform", "advice"), [("linux", "apt-get install libnotify-bin"), ("darwin", "macOS has")])

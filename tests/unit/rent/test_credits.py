@@ -94,7 +94,7 @@ def test_amounts_are_above_zero_and_can_be_kept(ledger: Credits, amount: float) 
 
 def test_a_balance_stays_within_what_the_store_can_add_up(ledger: Credits) -> None:
     ledger.deposit("bert", 1e9, "much")
-    with pytest.raises(SettingsError, match="bert can contain at most 1000000000"):
+    with pytest.raises(SettingsError, match="bert can hold at most 1000000000"):
         ledger.deposit("bert", 0.01, "more")
     assert ledger.balance("bert") == 1e9
 

@@ -153,7 +153,7 @@ def test_a_checkpoint_that_failed_to_load_twice_is_passed_over(bench: Bench) -> 
     bench.jobs.behaviours = [*[Behaviour(quiet=True, crash_after=0.5, last_words=words)] * 2, GOOD]
     assert bench.restart()["success"]
     assert bench.resumed_from() == ["/checkpoints/step_100"] * 2 + ["/checkpoints/step_50"]
-    assert "it failed to load twice" in bench.said("refused")[0]
+    assert "loading it failed twice" in bench.said("refused")[0]
 
 
 def test_a_checkpoint_is_suspect_after_three_deaths_before_a_first_step(bench: Bench) -> None:
@@ -337,13 +337,13 @@ def test_a_job_that_survives_a_stop_is_stopped_again(bench: Bench) -> None:
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 1)
     assert bench.jobs.starts[0].stop_tries == 4
-    assert sum("SIGKILL did not end pid 4242 D" in text for text in bench.said("detected")) == 3
+    assert sum("SIGKILL did not terminate pid 4242 D" in text for text in bench.said("detected")) == 3
 
 
 def test_an_unkillable_job_ends_supervision_without_a_second_job(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(hang_after=120, unkillable=10_000)]
     report = bench.restart()
-    assert not report["success"] and report["reason"].startswith("restart_failed: it could not be stopped:")
+    assert not report["success"] and report["reason"].startswith("restart_failed: the job could not be stopped:")
     assert len(bench.jobs.starts) == 1
 
 
@@ -369,7 +369,7 @@ def test_leftovers_of_a_dead_job_are_ended_before_the_next_start(bench: Bench) -
     bench.jobs.behaviours = [Behaviour(crash_after=120, survivors=3), GOOD]
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 1)
-    assert "ending 3 remaining processes of process:run-attempt-1" in bench.said("detected")
+    assert "terminating 3 remaining processes of process:run-attempt-1" in bench.said("detected")
     assert report["attempts"][0]["status"] == "FAILED"
     assert "exit status 1" in (report["attempts"][0]["reason"] or "")
 

@@ -125,7 +125,7 @@ def test_each_act_comes_after_the_one_before_was_seen_done(bench: Bench) -> None
 def test_without_a_plan_it_is_stopped_and_nothing_else(bench: Bench) -> None:
     report = bench.terminate()
     assert report.success and report.stopped and report.uploads == ()
-    assert (report.destroyed, report.kept) == (False, "its checkpoint is not saved elsewhere: no upload was requested")
+    assert (report.destroyed, report.kept) == (False, "its checkpoint was not saved elsewhere: no upload was requested")
     assert bench.there.uploads == [] and bench.vast.destroyed == []
 
 

@@ -92,7 +92,7 @@ def test_the_list_takes_names_and_nothing_else() -> None:
 
 
 def test_the_list_is_no_container() -> None:
-    with pytest.raises(SettingsError, match="one running container, of these: train"):
+    with pytest.raises(SettingsError, match="one of these running containers: train"):
         DockerTarget("").connect(answers("train\n"))
 
 

@@ -376,7 +376,7 @@ def test_the_page_of_a_member_shows_the_last_roll_call() -> None:
     row = member(1, explained=told)
     view = replace(START, screen="detail", selected=row.key)
     text = text_of(view, replace(SNAPSHOT, rows=(row,)), width=100)
-    assert "why       5m ago, before process:train-attempt-1 was ended: 3 of 4 ranks wait in all_reduce" in text
+    assert "why       5m ago, before process:train-attempt-1 was terminated: 3 of 4 ranks wait in all_reduce" in text
     assert "nodes     node-b (hardware fault), node-a (other ranks waited for its rank)" in text
     assert said in " ".join(text.split())
 
@@ -429,6 +429,6 @@ def test_a_comparison_says_why_a_value_is_not_known_or_leaves_its_column_out() -
     view = replace(START, screen="comparison", marked=frozenset(row.key for row in ROWS[:2]))
     text = drawn(render(SNAPSHOT, view, 200, 30, some))
     assert "GPU%" not in text.splitlines()[2]
-    assert "columns without any value: GPU% (GPU use unknown in the compared steps)" in text
+    assert "empty columns: GPU% (GPU use unknown in the compared steps)" in text
     assert "run-2 30007002: LAST LOSS (no loss known); BEST, AT STEP (no loss in the compared steps); " in text
     assert "SAME STEP (no samples near that step); TREND/1K (too few losses in the compared steps)" in text

@@ -354,7 +354,7 @@ def test_l_hits_all_running_runs_that_are_shown_and_names_those_that_are_not() -
 
 def test_l_without_running_runs_says_so() -> None:
     view = after("l", snapshot=replace(SNAPSHOT, rows=(ended("done", FINISHED),)))
-    assert view.screen == "main" and "none of the shown runs is RUNNING" in view.message
+    assert view.screen == "main" and "no RUNNING run with a process to signal is shown" in view.message
 
 
 # ---------------------------------------------------------------- deleting
@@ -369,7 +369,7 @@ def test_c_deletes_a_run_that_has_ended_once_yes_was_typed() -> None:
 def test_a_run_that_is_running_is_never_deleted() -> None:
     view, commands = press(START, "c", *"yes", "enter")
     assert commands == [] and view.screen != "confirm"
-    assert after("c").message == "not deleted: llama: it is running; end it first (k)"
+    assert after("c").message == "not deleted: llama: it is running; terminate it first (key k)"
 
 
 def test_a_finished_run_with_a_living_process_is_not_deleted() -> None:
@@ -474,7 +474,7 @@ def test_a_run_that_has_ended_is_not_edited() -> None:
 def test_a_value_that_was_cut_when_it_was_read_is_not_edited() -> None:
     long = row("llama-70b", {"variables": (Variable("prompt", "x" * MAX_VALUE, "str"),)})
     view, commands = press(START, "e", "enter", snapshot=replace(SNAPSHOT, rows=(long,)))
-    assert commands == [] and (view.screen, view.message) == ("editor", "prompt is too long to edit here")
+    assert commands == [] and (view.screen, view.message) == ("editor", "the value of prompt is too long to edit here")
 
 
 def test_a_variable_that_cannot_be_edited_is_refused_before_anything_is_typed() -> None:
@@ -497,7 +497,7 @@ def test_the_cursor_of_the_editor_stays_on_its_variable() -> None:
     fewer = replace(SNAPSHOT, rows=(row("llama", {"variables": ROWS[0].run.variables[2:]}),))
     assert render_top(fewer, view, 80, 24).view.variable == "shuffle"
     gone = replace(SNAPSHOT, rows=(row("llama", {"variables": ROWS[0].run.variables[:1]}),))
-    assert "no variable to edit" in after("enter", view=view, snapshot=gone).message
+    assert "no variables to edit" in after("enter", view=view, snapshot=gone).message
 
 
 # ---------------------------------------------------------------- outputs
@@ -563,7 +563,10 @@ def test_output_and_variables_open_in_a_pane_of_tmux_and_without_it_here() -> No
         view, commands = press(replace(START, has_tmux=True), key)
         assert commands == [Do("pane", (screen, path))] and view.screen == "main"
         here = after(key)
-        assert here.screen == screen and here.message == "opened here; inside tmux it opens in its own pane"
+        assert (
+            here.screen == screen
+            and here.message == "opened on this screen; inside tmux, it would open in a separate pane"
+        )
 
 
 def test_a_place_is_typed_in_per_cent(subtests: pytest.Subtests) -> None:

@@ -31,7 +31,7 @@ def at(found: RunRow) -> TopView:
 def test_a_run_started_again_is_not_deleted_as_the_earlier_one(again: dict[str, Any]) -> None:
     view = pressed(at(ROWS[4]), "c", *"yes")
     view = pressed(view, "enter", rows=[ended("done", FINISHED, **again)])
-    assert view.message == "not deleted: done: it has restarted since you asked; try again"
+    assert view.message == "not deleted: done: it has restarted since your request; try again"
 
 
 def test_a_run_that_ended_while_its_variable_was_typed_is_not_edited() -> None:

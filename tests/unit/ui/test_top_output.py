@@ -140,12 +140,12 @@ def test_a_search_wraps_only_when_asked_again(files: Files) -> None:
     )
     assert reader.panes[0].lines[0] == "line 0"
     pane = searched(reader, "search-back", "needle")
-    assert (pane.lines[0], pane.note) == ("needle", "found needle, starting from the end")
+    assert (pane.lines[0], pane.note) == ("needle", "found needle, searching from the end")
     assert (
         searched(reader, "search-on", "needle").note
         == "no needle after this position; search again to start from the beginning"
     )
-    assert searched(reader, "search-on", "needle").note == "found needle, starting from the beginning"
+    assert searched(reader, "search-on", "needle").note == "found needle, searching from the beginning"
 
 
 def test_a_search_without_a_match_covers_both_parts(files: Files) -> None:

@@ -132,7 +132,7 @@ def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
 
 
 def test_the_table_as_plain_text_of_a_folder_without_runs_says_how_to_get_some() -> None:
-    assert "no runs here yet: a training script creates one with TrainingMonitor(" in text_of(
+    assert "no runs found yet: a training script creates one with TrainingMonitor(" in text_of(
         tuple(table_text(EMPTY, 100))
     )
 
@@ -270,7 +270,7 @@ def test_the_header_tells_what_is_filtered_sorted_and_paused() -> None:
 
 def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
     for snapshot, view, said in [
-        (EMPTY, START, "no runs here yet: a training script creates one with TrainingMonitor("),
+        (EMPTY, START, "no runs found yet: a training script creates one with TrainingMonitor("),
         (replace(EMPTY, is_refreshing=True), START, "looking ..."),
         (replace(EMPTY, error="no such folder", stale_since=NOW), START, "no data yet"),
         (SNAPSHOT, replace(START, words="zzz"), "no run matches zzz: Esc shows all"),
@@ -536,7 +536,7 @@ def test_help_tells_nothing_twice_and_is_short() -> None:
     lines = [line for line in shown(VIEWS["help"], height=120).splitlines()[2:-1] if line.strip()]
     assert len(lines) == len(set(lines)) < 80
     narrow = " ".join(shown(VIEWS["help"], width=40, height=200).split())
-    assert "KILL, STOP and CONT go to all processes of a run, the others only to its main process" in narrow
+    assert "KILL, STOP and CONT go to all processes of a run, the other signals only to its main process" in narrow
 
 
 def test_the_question_names_every_process_that_would_be_hit() -> None:

@@ -165,7 +165,7 @@ def test_why_gpus_are_not_known_is_said() -> None:
 
 def test_a_limit_that_is_not_known_is_not_made_up() -> None:
     status = replace(STATUS, verdict=replace(RUNS, limit_seconds=None))
-    assert "1s ago; its limit is unknown so far" in shown(replace(RUNNING, status=status))
+    assert "1s ago; the limit is not yet known" in shown(replace(RUNNING, status=status))
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_a_failure_is_a_plain_value() -> None:
         "KeyError: 'a'",
         None,
         fingerprint("KeyError: 'a'"),
-        "fix the line that the traceback names",
+        "check the line that the traceback names",
     )
 
 

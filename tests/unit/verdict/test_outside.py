@@ -45,7 +45,7 @@ def test_without_stacks_the_one_outside_the_common_lock_is_named() -> None:
     assert (pids(found), found.confidence) == ([21], "low")
     assert found.text == (
         "The process with pid 20 waits for a lock; the process with pid 21 waits for a pipe (/w/fifo, other end: no "
-        "visible process): perhaps the other waits for it."
+        "visible process): perhaps the other is waiting for it."
     )
 
 
@@ -115,7 +115,7 @@ def test_a_process_whose_children_wait_for_each_other_may_wait_for_the_one_outsi
     assert (pids(found), found.confidence) == ([21], "low")
     assert found.text == (
         "The process with pid 10, the only rank, waits for a lock; its child process with pid 21 waits for a pipe "
-        "(other end: no visible process): perhaps the training waits for it."
+        "(other end: no visible process): perhaps the training is waiting for it."
     )
 
 

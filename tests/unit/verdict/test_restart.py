@@ -177,12 +177,12 @@ def test_after_three_failures_an_older_checkpoint_is_tried() -> None:
 
 def test_a_bad_checkpoint_is_passed_over() -> None:
     found = [Checkpoint("/c/step_5", 5, 9, True), Checkpoint("/c/step_9", 9, 9, True)]
-    problems = {"/c/step_9": "it failed to load twice"}
+    problems = {"/c/step_9": "loading it failed twice"}
     choice = choose_resume(
         listing(found), wrote_one=True, fresh_start=False, problem_of=lambda each: problems.get(each.path)
     )
     assert choice.checkpoint == found[0]
-    assert [each.problem for each in choice.refused] == ["it failed to load twice"]
+    assert [each.problem for each in choice.refused] == ["loading it failed twice"]
 
 
 def test_a_suspect_checkpoint_comes_after_older_ones_and_again_later() -> None:

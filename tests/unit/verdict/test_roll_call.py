@@ -46,9 +46,11 @@ XID = Finding("xid", "kernel message, 5 seconds ago: Xid 79, GPU has fallen off 
 OOM = Finding("oom_kill", "the kernel killed process 77 (python) for memory", "local")
 IN_ALL_REDUCE = "in all_reduce, called at train.py:88"
 IN_LOAD_BATCH = "in data.py:41 load_batch, which waits for a pipe"
-PERHAPS = "perhaps the others wait for it."
+PERHAPS = "perhaps the others are waiting for it."
 NOTHING_TELLS = "Nothing distinguishes the ranks: it is unknown which one is late."
-NO_STACKS = "No stacks could be read, and the kernel's report is not sufficient: it is unknown which one is late."
+NO_STACKS = (
+    "No stacks could be read, and the kernel's report does not distinguish them: it is unknown which one is late."
+)
 
 
 # ---------------------------------------------------------------- by their stacks
@@ -219,7 +221,7 @@ def test_another_collective_may_be_a_pipeline_or_a_fault() -> None:
         [],
         "none",
         "Ranks 0 and 2 are in send, called at pipe.py:20; ranks 1 and 3 are in recv, called at pipe.py:12. All of "
-        "them wait for others, in different calls: it is unknown which one is late.",
+        "them are waiting for others, in different calls: it is unknown which one is late.",
     )
 
 
@@ -316,7 +318,8 @@ def test_some_stacks_are_known_and_others_are_not() -> None:
         world(2, {1: a_rank(1, (), 2, waits_for=PIPE)}),
         [1],
         "low",
-        f"Rank 0 (pid 100) waits {IN_ALL_REDUCE}; rank 1 (pid 101) waits for a pipe: perhaps the other waits for it.",
+        f"Rank 0 (pid 100) waits {IN_ALL_REDUCE}; rank 1 (pid 101) waits for a pipe: perhaps the other is waiting for "
+        "it.",
     )
     unclear = f"3 of 4 ranks wait {IN_ALL_REDUCE}. No stack of rank 1 could be read: it is unknown which rank is late."
     check(world(4, {1: a_rank(1, ())}), [], "none", unclear)
@@ -446,7 +449,7 @@ def test_a_process_whose_number_is_unknown_may_be_the_missing_rank() -> None:
     ranks = world(4, {2: a_process(555)})
     found = explain_roll_call(RollCall(ranks))
     assert (found.missing, found.unseen, found.culprits) == ((), (2,), ())
-    assert "Not recognized: rank 2, because the rank of some processes could not be read" in found.text
+    assert "Not identified: rank 2, because the rank numbers of some processes could not be read" in found.text
 
 
 def test_worlds_that_make_no_sense() -> None:
@@ -669,11 +672,11 @@ def test_a_training_that_moves_has_no_culprit() -> None:
     found = explain_roll_call(RollCall(world(4, {1: loading(1)})), is_moving=True)
     assert (found.culprits, found.confidence) == ((), "medium")
     assert found.text == (
-        "The training makes progress, so no rank is at fault. Ranks 0, 2 and 3 are in all_reduce, called at "
+        "The training is making progress, so no rank is at fault. Ranks 0, 2 and 3 are in all_reduce, called at "
         "train.py:88; rank 1 is in data.py:41 load_batch."
     )
     assert explain_roll_call(RollCall(world(4, stacks=(), cpu_cores=0.9)), is_moving=True).text == (
-        "The training makes progress, so no rank is at fault. All 4 ranks are busy."
+        "The training is making progress, so no rank is at fault. All 4 ranks are busy."
     )
 
 

@@ -159,7 +159,7 @@ def test_the_training_of_another_host_is_known_by_where_its_ranks_meet() -> None
 def test_without_a_script_only_a_single_training_is_taken() -> None:
     for command in (None, "python -c x"):
         assert chosen(meant(command), MINE) == [10, 11] and chosen(meant(command)) == []
-        with pytest.raises(IncompleteAnswer, match="several trainings run on this host"):
+        with pytest.raises(IncompleteAnswer, match="several trainings are running on this host"):
             chosen(meant(command), MINE, THEIRS)
 
 
@@ -179,7 +179,7 @@ def test_the_workers_of_a_ray_job_are_found_whatever_its_entrypoint_is() -> None
         assert chosen(training, WORKER, found(60, "python train.py", ray_job="raysubmit_x")) == [60, 61]
         assert chosen(training, WORKER, found(60, "python train.py", ray_job="raysubmit_y")) == [30, 31]
         assert chosen(training, MINE, found(60, "python train.py", ray_job="raysubmit_y")) == []
-        with pytest.raises(IncompleteAnswer, match="several trainings run on this host"):
+        with pytest.raises(IncompleteAnswer, match="several trainings are running on this host"):
             chosen(training, WORKER, OTHER_WORKER)
     assert chosen(meant("ray::Worker.train"), WORKER) == [30, 31]
     assert chosen(meant(job_id="process:mine"), MINE) == [10, 11]

@@ -45,13 +45,13 @@ def test_a_disk_is_full_where_little_is_free(size: int, free: int, is_full: bool
 
 def test_the_file_system_is_named() -> None:
     assert texts(10 * GB, 0, device="10.0.0.7:/data set", mount="/mnt/a b") == [
-        "the file system at /mnt/a b (10.0.0.7:/data set) is full: 0 B of 9.5 GiB are free"
+        "the file system at /mnt/a b (10.0.0.7:/data set) is full: 0 B of 9.5 GiB free"
     ]
 
 
 def test_inodes_run_out_where_they_are_counted() -> None:
     assert texts(100 * GB, 50 * GB, inodes="1000 1000 0 100%") == [
-        "the file system at / (/dev/vda) has no inode left for a new file"
+        "the file system at / (/dev/vda) has no free inodes, so no new file can be created"
     ]
     assert texts(100 * GB, 50 * GB, inodes="0 0 0 -") == []
 
@@ -75,7 +75,7 @@ def test_a_reply_without_a_file_system_is_no_answer(text: str) -> None:
 def test_kills_for_memory_are_counted() -> None:
     [found] = parse_memory_kills("oom=3\n").findings
     assert found.kind == "oom_kill"
-    assert found.text == "the kernel has killed 3 processes here because memory ran out (oom_kill of the cgroup)"
+    assert found.text == "the kernel has killed 3 processes of this cgroup because memory ran out (oom_kill)"
     for text in ("oom=0\n", "", "oom=\n", "oom=x\n"):
         assert parse_memory_kills(text) == Surroundings()
 

@@ -47,8 +47,8 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--field",
         "KEY",
-        "print only this key of the JSON document, such as step, one line per training; exit status 0 if the "
-        "value is known",
+        "print only the value of this key of the JSON document, such as step, one line per training; the exit "
+        "status is 0 if the value is known",
     )
     command.time_limit(16)
     command.flag("--forget", "forget the ended trainings that earlier checks of TARGET found")

@@ -390,7 +390,7 @@ def _find(members: list[HistoryMember], wanted: str) -> HistoryMember:
     if len(found) == 1:
         return found[0]
     candidates = [repr(member.key[:100]) for member in found or members]
-    what = "a longer part of the key, to choose one of" if found else "one of these keys, or a part of it:"
+    what = "a longer part of the key that matches only one of" if found else "one of these keys, or a part of it:"
     meant = "" if found else did_you_mean(wanted, [member.key for member in members])
     raise SettingsError("MEMBER", wanted, f"{what} {name_some(candidates, NAMED)}{meant}")
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def declare(command: CommandParser) -> None:
     command.flag(
-        "--allow-write", "also offer tools that act: stop, run, upload, rent, destroy; each needs a confirmation"
+        "--allow-write",
+        "also offer tools that act: stop, run, upload, rent, destroy; each call requires a confirmation",
     )
     command.value(
         "--read-under",

@@ -27,7 +27,7 @@ def declare(command: CommandParser) -> None:
     command.flag("--test", "send a test notice through every channel")
     command.flag("--list", "list recent notices")
     command.value("--channel", "NAME", "use only this channel (may be repeated)", action="append")
-    command.value("--user", "NAME", "recipient: a user in the settings file (default: the channels' own)", USERS)
+    command.value("--user", "NAME", "recipient: a user in the settings file (default: that of each channel)", USERS)
     command.value(
         "--priority",
         "P",
@@ -35,7 +35,7 @@ def declare(command: CommandParser) -> None:
         default="normal",
         choices=("low", "normal", "high", "urgent"),
     )
-    command.value("--job", "JOB", "the job that the notice is about; with --list, show only notices about this job")
+    command.value("--job", "JOB", "job that the notice is about; with --list, show only notices about this job")
 
 
 def run(args: Namespace) -> int:

@@ -16,11 +16,11 @@ def declare(command: CommandParser) -> None:
     command.target()
     named = "name of the training; jobs are named NAME or NAME-attempt-N (default: the scheduler's job ID or name)"
     command.value("job_name", "NAME", named, nargs="?")
-    command.value("--job", "JOB", "begin with the existing job with this submission ID")
+    command.value("--job", "JOB", "use the existing job with this submission ID as the first attempt")
     command.value(
         "--entrypoint", "COMMAND", "command that starts the training (default: that of the latest Ray job of this name)"
     )
-    again = "requeue the same job, which keeps its ID but cannot be passed a checkpoint"
+    again = "requeue the same job: it keeps its ID, but a checkpoint cannot be passed to it"
     command.flag("--requeue", f"{again} (default: submit its script as a new job)")
     add_supervision(command)
 

@@ -25,7 +25,8 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--working-dir",
         "DIR",
-        "working directory on the target (default: the current one; on another machine, that of a new shell)",
+        "working directory on the target (default: the current directory; on another machine, the "
+        "one in which a shell starts)",
     )
     command.value(
         "--env",
@@ -73,7 +74,7 @@ def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:  # NAME alone keeps a secret off the command line
         if name not in os.environ:
-            raise SettingsError("--env", text, "NAME=VALUE, or the NAME of a variable that is set here")
+            raise SettingsError("--env", text, "NAME=VALUE, or the NAME of an environment variable that is set")
         value = os.environ[name]
     return name, value
 

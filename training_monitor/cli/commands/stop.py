@@ -53,7 +53,7 @@ def _stop(args: Namespace) -> int:
         see_job(site, job.job_id)
         status = said = end_job(site, job.job_id, grace=grace, on_progress=hint)
     elif left := TrainingWatcher(args.target, job, namespace=args.namespace).stop_run(grace):
-        raise CommandFailed(f"{job.label}: SIGKILL did not end {', '.join(left)}", target=args.target)
+        raise CommandFailed(f"{job.label}: SIGKILL did not terminate {', '.join(left)}", target=args.target)
     report = TerminationReport(
         success=True,
         end="terminated",

@@ -35,13 +35,13 @@ def declare(command: CommandParser) -> None:
     command.value(
         "folder",
         "FOLDER",
-        f"folder with the runs' progress files: {one_of(['a folder here', *list_folder_forms()])}",
+        f"folder with the runs' progress files: {one_of(['a local folder', *list_folder_forms()])}",
         FOLDERS,
     )
     command.namespace()
     command.duration("--interval", "time between refreshes (default: 2s)", default=2.0, type=_SECONDS, short="-i")
     command.value("--max-cpus", "CORES", "CPU cores that the runs may use (default: all)", type=positive_number)
-    command.value("--max-ram", "GB", "memory that the runs may use (default: all)", type=positive_number)
+    command.value("--max-ram", "GB", "host memory that the runs may use (default: all)", type=positive_number)
     command.value("--max-gpu", "GB", "GPU memory that the runs may use (default: all)", type=positive_number)
     command.duration("--csv-interval", "time between rows in CSV files (default: no CSV files)", type=_SECONDS)
     command.value("--csv-dir", "PATH", "folder for the CSV files (default: %(default)s)", FOLDERS, default=CSV_DIR)

@@ -25,16 +25,16 @@ def declare(command: CommandParser) -> None:
         "--for",
         "CONDITION",
         "finished (default), failed, stalled, step=N, epoch=N, gpu-idle[=DURATION] (default: 5m), "
-        "checkpoint (new and complete) or log=REGEX (new line); if repeated, waits for any of them",
+        "checkpoint (new and complete) or log=REGEX (new line); if repeated, wait for any of them",
         action="append",
         dest="conditions",
     )
-    command.value("--handle", "NAME", "name of the wait; without --for, resumes this wait")
+    command.value("--handle", "NAME", "name of the wait; without --for, resume this wait")
     command.flag("--list", "list the saved waits")
     command.duration("--timeout", "maximum time to wait (default: no limit)")
     command.duration(
         "--leave-after",
-        "return after this time; --handle resumes the wait",
+        "return after this time; resume the wait with --handle",
         type=SECONDS_ABOVE_ZERO,
     )
     command.duration("--interval", "time between looks (default: it grows from 2s to 1m)")

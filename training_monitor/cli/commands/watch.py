@@ -62,7 +62,7 @@ def declare(command: CommandParser) -> None:
     command.target()
     which = command.add_mutually_exclusive_group()
     which.add_argument("what", metavar="WHAT", nargs="?", help=WHAT)
-    which.add_argument("--log", metavar="FILE", help="the training's log, a file or pattern on the target")
+    which.add_argument("--log", metavar="FILE", help="the training's log: a file or shell pattern on the target")
     which.add_argument(
         "--job", type=some_name, metavar="JOB", help="the job to watch: a Ray submission ID or process:NAME"
     )
@@ -74,7 +74,7 @@ def declare(command: CommandParser) -> None:
     command.flag("--plain", "print one status line instead of a screen")
     command.heartbeat()
     command.outage_after()
-    command.flag("--terminate", "end the training when it has stalled for the grace period")
+    command.flag("--terminate", "end the training if it stays stalled for the grace period")
     command.roll_call()
     command.take_over()
     command.add_argument(
@@ -93,11 +93,13 @@ def declare(command: CommandParser) -> None:
     )
     command.flag("--no-stall-detection", "never report the training as stalled")
     command.duration("--interval", "time between looks (default: 1m)")
-    command.duration("--grace-period", "time between the notice of a stall and the end of the training (default: 15m)")
+    command.duration(
+        "--grace-period", "time between the notice of a stall and the termination of the training (default: 15m)"
+    )
     command.duration("--stall-after", f"{STALLS} (default: derived from its pace)")
     command.duration("--soft-limit", "send a notice after this run time", type=SECONDS_ABOVE_ZERO)
     command.duration("--hard-limit", "end the training after this run time; needs --terminate", type=SECONDS_ABOVE_ZERO)
-    command.value("--cost-per-hour", "DOLLARS", "price of the machine per hour", type=amount)
+    command.value("--cost-per-hour", "DOLLARS", "price of the training's machine per hour", type=amount)
     command.value("--budget", "DOLLARS", "send a notice when the training has cost this much", type=positive_number)
 
 

@@ -30,13 +30,13 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--host",
         "ADDRESS",
-        "address to listen on; one that other machines can reach needs --token-file",
+        "address to listen on; an address that other machines can reach requires --token-file",
         default="127.0.0.1",
     )
     command.value(
         "--name",
         "NAME",
-        "another host name by which browsers may open the page, besides localhost",
+        "host name, besides localhost, under which browsers may open the page",
         action="append",
         default=[],
     )
@@ -47,7 +47,9 @@ def declare(command: CommandParser) -> None:
         "token from a variable",
         FILES,
     )
-    command.flag("--allow-write", "let the page stop and destroy members, each after a typed confirmation")
+    command.flag(
+        "--allow-write", "allow the page to stop and destroy members; each action requires a typed confirmation"
+    )
     add_fleet_looks(command)
 
 

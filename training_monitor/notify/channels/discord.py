@@ -39,7 +39,7 @@ class _Discord(Channel):
     advice = advice_of(
         (
             rf"{_CODE}220001\b|thread_name or thread_id",
-            "add ?thread_id=ID (of a forum post) to the webhook's URL, or create a webhook for a text channel",
+            "add ?thread_id=ID (the ID of a forum post) to the webhook's URL, or create a webhook for a text channel",
         ),
         (rf"{_CODE}40067\b", "use a text channel, or stop requiring a tag for each post of the forum"),
         (rf"{_CODE}50083\b", "unarchive the thread, or choose another channel"),

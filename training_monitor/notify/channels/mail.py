@@ -67,7 +67,7 @@ class Email(Channel):
         (r"^421\b", "try again later: the server is busy or limits connections"),
         (
             r"Application-specific password required",
-            "create an app password in the account's settings, and use this password",
+            "create an app password in the account's settings, and use it instead of the account's password",
         ),
         (r"Must issue a STARTTLS command", "use TLS: begin the server's URL with smtp:// or smtps://"),
         (
@@ -86,11 +86,11 @@ class Email(Channel):
         ),
         (
             r"relay(?:ing)? (?:access )?denied|unable to relay|relaying not (?:allowed|permitted)",
-            "set a user name and a password, or use the server of the sender's domain: this one does not relay mail",
+            "set a user name and a password, or use the mail server of the sender's domain: this one relays no mail",
         ),
         (
             r"^(?:552|452)\b|mailbox (?:is )?full",
-            "empty the recipient's mailbox, which is full, or use another address",
+            "empty the recipient's mailbox, or use another address: the mailbox is full",
         ),
         (r"^55[013]\b|refused every recipient", "check the addresses of the recipient and the sender"),
     )

@@ -36,7 +36,7 @@ class Telegram(Channel):
         (r"bot was kicked", "add the bot to the group again"),
         (r"need administrator rights in the channel", "make the bot an administrator of the channel"),
         (r"not enough rights|have no rights to send|CHAT_WRITE_FORBIDDEN", "allow the bot to post in this chat"),
-        (r"bot was blocked by the user", "unblock the bot, and press Start"),
+        (r"bot was blocked by the user", "unblock the bot in Telegram, and press Start"),
         (r"can't initiate conversation", "open a chat with the bot and press Start"),
         (r"bots? can't send messages to bots", "use the id of a person or group, not the id of a bot"),
         (r"user is deactivated", "use the id of another person: this account was deleted"),

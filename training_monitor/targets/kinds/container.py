@@ -80,7 +80,7 @@ class DockerTarget(Target):
         inner = self.machine.connect(transport)
         if not self.name:
             names = name_some([each.name for each in self.list_targets(transport)], _MOST_NAMED)
-            raise SettingsError("target", str(self), f"one running container, of these: {names or '(none)'}")
+            raise SettingsError("target", str(self), f"one of these running containers: {names or '(none)'}")
         return ContainerTransport(inner, self.program, self.name)
 
     @property

@@ -108,7 +108,7 @@ def _jump(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
     """Open the member that the selected alert is about, the first of several."""
     keys = [alert.key for alert in _chosen(view, snapshot) if member_row(snapshot, alert.key)]
     if not keys:
-        return said(view, "no member to open: the alert is about the whole fleet, or its member is gone")
+        return said(view, "no member to open: the alert concerns the whole fleet or a removed member")
     return replace(opened(view, "detail"), selected=keys[0])
 
 
@@ -163,7 +163,7 @@ def _confirm(view: FleetView, snapshot: FleetSnapshot, request: Do) -> FleetView
         return said(view, f"cancelled: {plural(len(gone), 'member')} no longer listed; try again")
     under_way = (*_under_way(view, snapshot), *((key, snapshot.timestamp) for key in keys))
     view = replace(view, marked=view.marked - {*keys}, asked=under_way, todo=(request,))
-    return said(view, f"{request.name} requested for {plural(len(keys), 'member')}; the alerts show the result")
+    return said(view, f"{request.name} requested for {plural(len(keys), 'member')}; alerts will report the result")
 
 
 def _under_way(view: FleetView, snapshot: FleetSnapshot) -> list[tuple[str, float]]:
@@ -175,7 +175,7 @@ def _under_way(view: FleetView, snapshot: FleetSnapshot) -> list[tuple[str, floa
 def _quit(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
     """Quit, but not while a requested stop or destroy is still running."""
     if _under_way(view, snapshot):
-        return said(view, "an action is in progress: wait for its alert, or press Ctrl-C to quit anyway")
+        return said(view, "an action is in progress: wait for its result, or press Ctrl-C to quit anyway")
     return replace(view, todo=(Do("quit"),))
 
 
@@ -217,7 +217,7 @@ _MAIN: tuple[Key[Any, Any], ...] = (
     Key("!", "show all alerts", _open_alerts, "alerts"),
     Key("t", "show the totals of each group", open_page("totals"), "totals"),
     *moves(TABLE.move),
-    Key("Esc", "clear the filter, then the marks", _escape),
+    Key("Esc", "clear the filter; without one, the marks", _escape),
     REDRAW,
 )
 _PAGE = (BACK, _QUIT, REFRESH, _PAUSE, HELP, *SCROLLS)
@@ -226,7 +226,7 @@ _ALERTS: tuple[Key[Any, Any], ...] = (
     Key("Enter", "open the member that the alert is about", _jump, "member"),
     Key(
         "a",
-        "acknowledge the alert: it then appears only in this list, and its member moves down",
+        "acknowledge the alert: it then appears only in this list, and its member moves down in the table",
         _acknowledge,
         "acknowledge",
     ),

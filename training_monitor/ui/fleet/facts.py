@@ -63,7 +63,7 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
         ("error", None if row.state() in ("unreachable", "missing") else row.error, "error"),
     ]
     if row.stale_since is not None:
-        since = f"since {format_date(row.stale_since)}, {format_age(snapshot.timestamp - row.stale_since)}"
+        since = f"since {format_date(row.stale_since)} ({format_age(snapshot.timestamp - row.stale_since)} ago)"
         told.append(("stale", since, "warning"))
     if row.verdict is not None and row.verdict.recommendation != "continue":
         told.append(("advice", "; ".join((row.verdict.recommendation, *row.verdict.remedies)), "warning"))
@@ -71,7 +71,9 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
         told.append(("loss", f"{row.loss_analysis.kind}: {row.loss_analysis.reason}", "warning"))
     if row.explained is not None:
         age = format_age(snapshot.timestamp - row.explained.at)
-        told.append(("why", f"{age} ago, before {row.explained.job_id or 'it'} was ended: {row.explained.text}", ""))
+        told.append(
+            ("why", f"{age} ago, before {row.explained.job_id or 'it'} was terminated: {row.explained.text}", "")
+        )
         told.append(("nodes", describe_nodes(row.explained.suspect_nodes, row.explained.faulty_nodes), "warning"))
     return [(name, text, level) for name, text, level in told if text]
 

@@ -106,7 +106,7 @@ _WHY_UNKNOWN = {  # by column
     "TREND/1K": "too few losses in the compared steps",
     "STEPS/S": "speed unknown in the compared steps",
     "GPU%": "GPU use unknown in the compared steps",
-    "$/1K": "no known price in the compared steps",
+    "$/1K": "price unknown in the compared steps",
     _CURVE: "fewer than two samples with a loss",
 }
 _COLUMNS: tuple[Column[_Compared], ...] = (
@@ -150,7 +150,7 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView
     else:
         body += [row_line("", layout, each, styles, view) for each in compared]
     told = [f"compared steps: {describe_compared(runs)}", _ALONE]
-    told += [f"columns without any value: {_reasons(of_all)}"] if of_all else []
+    told += [f"empty columns: {_reasons(of_all)}"] if of_all else []
     shown = {column.title for column, _ in layout}
     for each, titles in zip(compared, missing):
         if not each.run.samples:
@@ -297,12 +297,12 @@ def describe_act(action: str, rows: Sequence[TrainingMetrics]) -> str:
     one, rented = len(rows) == 1, any(map(is_rented, rows))
     if action == "start":
         means = (
-            "The machine starts and costs money again, if its GPUs are free."
+            "If its GPUs are free, the machine starts and costs money again."
             if one
             else "The machines start and cost money again."
         )
     elif action == "reboot":
-        means = "The container restarts: its processes end, but its disk is kept."
+        means = "The container restarts: its processes are terminated, but its disk is kept."
     elif action == "stop":
         means = ("Its training ends." if one else "Their trainings end.") + _DISK_COSTS * rented
     else:

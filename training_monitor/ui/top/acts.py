@@ -28,15 +28,15 @@ Act = Callable[[TopView, RunsSnapshot], TopView]
 
 PHRASE = "yes"
 SIGNALS: tuple[tuple[str, str], ...] = (
-    ("TERM", "ask it to end"),
+    ("TERM", "ask it to terminate"),
     ("INT", "like Ctrl+C in its terminal"),
     ("KILL", "kill it at once; it cannot save anything"),
     ("STOP", "suspend it until SIGCONT"),
     ("CONT", "resume it after SIGSTOP"),
-    ("HUP", "signal that its terminal was closed"),
-    ("USR1", "whatever the script does on this signal"),
-    ("USR2", "whatever the script does on this signal"),
-    ("QUIT", "end it with a core dump"),
+    ("HUP", "like closing its terminal"),
+    ("USR1", "action defined by the script"),
+    ("USR2", "action defined by the script"),
+    ("QUIT", "terminate it with a core dump"),
 )
 _LEAP, _ROUNDING = 10.0, 1e-9  # the factor from which on a new value is asked for once more
 # The other signals go to the run's own process only, which ends or signals its children: a worker or a `tee` that died
@@ -70,7 +70,7 @@ def ask_signal_of_all(view: TopView, snapshot: RunsSnapshot) -> TopView:
     rows = [row for row in shown_runs(snapshot, view) if row.status == RUNNING]
     hit = [(row.run, processes) for row in rows if (processes := _processes_of(Item(row))[1])]
     if not hit:
-        return said(view, "none of the shown runs is RUNNING and has a process to signal")
+        return said(view, "no RUNNING run with a process to signal is shown")
     everyone = sum(row.status == RUNNING for row in snapshot.rows)
     hidden = f" ({everyone - len(rows)} more, hidden by the filter, receive no signal)" if everyone > len(rows) else ""
     return _menu(view, f"{plural(len(rows), 'RUNNING run')}{hidden}", hit, f"signal {len(rows)}")
@@ -166,7 +166,7 @@ def ask_delete(view: TopView, snapshot: RunsSnapshot, item: Item) -> TopView:
 
 
 def _why_not_deleted(row: RunRow) -> str:
-    return "it is running; end it first (k)" if row.status == RUNNING or row.is_alive else ""
+    return "it is running; terminate it first (key k)" if row.status == RUNNING or row.is_alive else ""
 
 
 def confirm(view: TopView, snapshot: RunsSnapshot, request: SendSignal | EditVariable | Do) -> TopView:
@@ -180,7 +180,7 @@ def confirm(view: TopView, snapshot: RunsSnapshot, request: SendSignal | EditVar
     row = run_row(snapshot, run.path)
     refusal = "" if row is None else _why_not_deleted(row)
     if row is not None and not is_same_attempt(row.run, run):
-        refusal = "it has restarted since you asked; try again"
+        refusal = "it has restarted since your request; try again"
     if refusal:
         return said(view, f"not deleted: {run.name}: {refusal}")
     view = replace(view, screen="main", back="main", scroll=0, todo=(request,))
@@ -221,12 +221,12 @@ def start_edit(view: TopView, snapshot: RunsSnapshot) -> TopView:
     """Begin to type a new value of the selected variable."""
     row, variable = edited(view, snapshot)
     if row is None or variable is None:
-        return said(view, "no variable to edit: the script selects them with track_variables")
+        return said(view, "no variables to edit: the script selects them with track_variables")
     if refusal := _why_not_edited(row, variable):
         return said(view, refusal)
     value = variable.value if variable.pending is None else variable.pending
     if len(str(value)) >= MAX_VALUE:  # truncated there when it was read
-        return said(view, f"{variable.name} is too long to edit here")
+        return said(view, f"the value of {variable.name} is too long to edit here")
     return replace(view, screen="edit", typed="" if value in (None, MASK) else str(value))
 
 
@@ -275,7 +275,7 @@ def _send_value(view: TopView, request: EditVariable) -> TopView:
 def _confirm_edit(view: TopView, snapshot: RunsSnapshot, request: EditVariable) -> TopView:
     row, variable = edited(view, snapshot)
     if row is None or variable is None or not is_same_attempt(row.run, request.run):
-        return said(view, f"not changed: {request.run.name} has ended or restarted since you asked")
+        return said(view, f"not changed: {request.run.name} has ended or restarted since your request")
     refusal = _why_not_edited(row, variable)
     return said(view, refusal) if refusal else _send_value(view, replace(request, run=row.run))
 
@@ -311,7 +311,7 @@ def go_to_typed(view: TopView, snapshot: RunsSnapshot) -> TopView:
     except ValueError:
         percent = -1.0
     if not 0 <= percent <= 100:
-        return said(view, f"not moved: {text or 'nothing'} is not a percentage from 0 to 100")
+        return said(view, f"not moved: expected a percentage from 0 to 100, but got {text or 'nothing'}")
     return replace(view, todo=(Do("percent", percent),))
 
 
@@ -335,6 +335,6 @@ def in_pane(screen: str, here: Callable[[TopView, RunsSnapshot, Item], TopView])
     def act(view: TopView, snapshot: RunsSnapshot, item: Item) -> TopView:
         if view.has_tmux:
             return replace(view, todo=(Do("pane", (screen, item.row.run.path)),))
-        return said(here(view, snapshot, item), "opened here; inside tmux it opens in its own pane")
+        return said(here(view, snapshot, item), "opened on this screen; inside tmux, it would open in a separate pane")
 
     return on_run(act)

@@ -76,12 +76,12 @@ _WIDE = 120  # cells of the screen from which a pane is beside it, not below
 _KEPT_AS = "columns of top"
 _RESET = change(status=None, words="", sort="", reverse=False, across=0)
 _LEAVE_EDIT = change(screen="editor", typed="", message="cancelled: nothing was changed")
-_SIGNAL_NOTE = "KILL, STOP and CONT go to all processes of a run, the others only to its main process"
+_SIGNAL_NOTE = "KILL, STOP and CONT go to all processes of a run, the other signals only to its main process"
 _COLUMN_HELP = (
-    ("Status", "how the run ended, or RUNNING, starting, slow or stalled; ? is unknown"),
-    ("Done Rate", "progress of the whole run; batches per second, minute or hour"),
+    ("Status", "how the run ended, or RUNNING, starting, slow or stalled; ? means unknown"),
+    ("Done Rate", "Done: progress of the whole run; Rate: batches per second, minute or hour"),
     ("CPU", "percent of one core, summed over all processes"),
-    ("RAM GPU", "memory of all processes; Share: of the machine's total"),
+    ("RAM GPU", "memory of all processes; Share: percentage of the machine's total"),
 )
 
 
@@ -159,11 +159,11 @@ _MAIN: tuple[Key[Any, Any], ...] = (
     _OUTPUT,
     *_PANES,
     _SIGNAL,
-    Key("l", "send a signal to all RUNNING runs shown", acts.ask_signal_of_all, "all", changes=True),
+    Key("l", "send a signal to all RUNNING runs that are shown", acts.ask_signal_of_all, "all", changes=True),
     _DELETE,
     Key("Enter", "show all details of the selected run", TABLE.open_detail, "detail"),
     Key("T", "show or hide the processes of all runs", _toggle_trees),
-    Key("v", "choose the columns, and remember the choice", acts.open_columns, "columns"),
+    Key("v", "choose the columns and save the choice", acts.open_columns, "columns"),
     Key("S >", "sort by the next column (or click on a column title)", TABLE.next_sort(1), "sort"),
     Key("<", "sort by the previous column", TABLE.next_sort(-1)),
     Key("R", "reverse the sort order", toggle("reverse")),
@@ -173,7 +173,7 @@ _MAIN: tuple[Key[Any, Any], ...] = (
     *moves(TABLE.move),
     Key("Left", "scroll to columns on the left", _sideways("across", -1)),
     Key("Right", "scroll to columns on the right", _sideways("across", 1)),
-    Key("Esc", "clear the filters and the sort order, and scroll back", _RESET),
+    Key("Esc", "clear the filters and the sort order, and scroll back to the first column", _RESET),
     REDRAW,
 )
 _EDITOR_KEYS: tuple[Key[Any, Any], ...] = (
@@ -187,7 +187,7 @@ _EDITOR_KEYS: tuple[Key[Any, Any], ...] = (
     REDRAW,
 )
 _EDIT: tuple[Key[Any, Any], ...] = (
-    Key("Enter", "send this value to the run", acts.send_edit, "send", changes=True),
+    Key("Enter", "send the typed value to the run", acts.send_edit, "send", changes=True),
     Key("Esc", "change nothing", _LEAVE_EDIT, "cancel"),
     *ERASES,
 )
@@ -201,7 +201,7 @@ _OUTPUT_KEYS: tuple[Key[Any, Any], ...] = (
     Key("b", "search backwards from here", change(screen=SEARCHES[0], typed=""), "search back"),
     Key(
         "n",
-        "next match in the search direction; after the last one, start again",
+        "next match in the search direction; after the last one, start over",
         acts.search_again(turned=False),
         "next",
     ),
@@ -220,7 +220,7 @@ _SEARCH: tuple[Key[Any, Any], ...] = (
     *ERASES,
 )
 _POSITION: tuple[Key[Any, Any], ...] = (
-    Key("Enter", "go to this position", acts.go_to_typed, "go"),
+    Key("Enter", "go to the typed position", acts.go_to_typed, "go"),
     Key("Esc", "stay here", change(screen="output", typed=""), "cancel"),
     *ERASES,
 )
@@ -305,7 +305,7 @@ def run_top(
         hidden = load_hidden_columns()
     except TrainingMonitorError as error:
         hidden = frozenset()
-        collector.tell(f"the choice of columns could not be read, so all are shown: {error}")
+        collector.tell(f"could not read the choice of columns, so all columns are shown: {error}")
     has_tmux = bool(os.environ.get("TMUX")) and bool(command)
     view = TopView(title, read_only, terminal_glyphs(), hidden=hidden, has_tmux=has_tmux)
     run_screen(APP, _TopSession(collector, begin, command), view)
@@ -391,7 +391,7 @@ class _TopSession(Session[TopView, RunsSnapshot]):
             case Do("measure", run):
                 self._measured = Measured(run.path)
                 if not begin_thread(lambda: self._measure(run), "measure"):
-                    self._measured = Measured(run.path, error="no thread could be started here")
+                    self._measured = Measured(run.path, error="could not start a thread on this machine")
             case Do("delete", run):
                 self._collector.act(f"delete {run.name}", lambda: self._delete(run))
             case Do():

@@ -102,7 +102,7 @@ def _why_empty(snapshot: RunsSnapshot, view: TopView) -> Line:
     elif snapshot.is_refreshing:
         text = "looking ..."
     else:
-        text = 'no runs here yet: a training script creates one with TrainingMonitor("FOLDER/RUN.json")'
+        text = 'no runs found yet: a training script creates one with TrainingMonitor("FOLDER/RUN.json")'
     return view.line([(f"  {text}", "dim")])
 
 

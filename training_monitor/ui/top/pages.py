@@ -339,14 +339,14 @@ def _leap(request: EditVariable, variable: Variable | None, view: TopView) -> li
     with suppress(ValueError):
         leap = describe_leap(variable.value, convert(request.text, variable.type))
         return [*fact("now", _value(variable), view), *fact("new", f"{request.text}  ({leap})", view, style="warn")]
-    return wrapped(f"its type has changed to {variable.type}", "warn", view)
+    return wrapped(f"the variable's type has changed to {variable.type}", "warn", view)
 
 
 def _deleted(run: Run, row: RunRow | None, view: TopView) -> list[list[Piece]]:
-    goes = "This permanently deletes its progress file, its control file and the outputs next to them"
+    goes = "This permanently deletes the run's progress file, its control file and the outputs next to them"
     stays = "All other files next to them are kept, including checkpoints"
     if run.folder is not None:
-        goes = "This permanently deletes its folder with all contents, including checkpoints"
+        goes = "This permanently deletes the run's folder, including all checkpoints in it"
         stays = "Files elsewhere are kept"
     measured = view.measured if view.measured and view.measured.path == run.path else Measured(run.path)
     kept = measured.size.kept if measured.size else ()

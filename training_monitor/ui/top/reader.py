@@ -167,7 +167,7 @@ class OutputReader(Engine):
             return ""
         with self._lock:
             self._searches.pop(name, None)
-        return "not searched: no thread could be started. Try: end other programs on this machine"
+        return "not searched: could not start a thread. Try: terminate other programs on this machine"
 
     def _search(self, name: str, search: OutputSearch) -> None:
         """Search, and let the reading thread show the result, unless the search was stopped."""
@@ -203,7 +203,7 @@ class OutputReader(Engine):
             return _none(words, search.backwards)
         if not self._pages[name].show_match(result.found, words):
             return f"the file changed where {words} was found: search again"
-        from_there = f", starting from the {'end' if search.backwards else 'beginning'}" if was_in_vain else ""
+        from_there = f", searching from the {'end' if search.backwards else 'beginning'}" if was_in_vain else ""
         return f"found {words}{from_there}"
 
 

@@ -65,7 +65,7 @@ def _scroll_log(by: By) -> Callable[[WatchView, WatchSnapshot], WatchView]:
 
 
 _QUIT = replace(QUIT, help="quit (also Ctrl+C); the training continues")
-_LOG = Key("l", "show only the log, with scrolling", _open("log"), "log")
+_LOG = Key("l", "show only the log, and scroll it", _open("log"), "log")
 _EVENTS = Key("e", "show all events, including notices", _open("events"), "events")
 _REFRESH = replace(REFRESH, help="refresh now", word="refresh now")
 _HELP = replace(HELP, act=_open("help"))

@@ -113,7 +113,7 @@ def _silence_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     if job_progress(snapshot.progress).step is None:
         text = f"none for {format_seconds(seconds)}"
     if limit is None or limit <= 0:
-        return [_labelled("last step", [(f"{text}; its limit is unknown so far", "")], view)]
+        return [_labelled("last step", [(f"{text}; the limit is not yet known", "")], view)]
     share = 100.0 * seconds / limit
     style = "bad" if share >= 100 else "warn" if share >= 50 else "good"
     words = [(f"{text}, limit {format_duration(limit)}", "" if style == "good" else style)]
@@ -250,7 +250,7 @@ def checkpoint_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     """Format the newest complete checkpoint, and the incomplete ones after it."""
     status, name = snapshot.status, "saved" if view.width < NARROW else "checkpoint"
     if snapshot.folder is None:
-        named = Hint("no folder is known; set it with {output_dir=True}").spell("shell")
+        named = Hint("no output folder is known; set it with {output_dir=True}").spell("shell")
         return _fact(name, f"{NOT_KNOWN}  {named}", view, style="dim")
     if status is None or status.checkpoints is None:
         return _fact(name, NOT_KNOWN, view)

@@ -21,7 +21,7 @@ FORECAST_KEYS = {"dollars_per_hour": "cost_per_hour", "unknown": "cost_unknown"}
 
 
 def declare(command: CommandParser) -> None:
-    command.value("account", "ACCOUNT", "local ledger account (default: vast.ai's credit)", nargs="?")
+    command.value("account", "ACCOUNT", "local ledger account (default: your vast.ai credit)", nargs="?")
     change = command.add_mutually_exclusive_group()
     change.add_argument("--deposit", type=dollars, metavar="DOLLARS", help="amount to deposit into ACCOUNT")
     change.add_argument(
@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
         raise SettingsError(
             "--deposit or --withdraw",
             None,
-            "one of these options, because --reason and --payment describe its amount",
+            "one of these options, because --reason and --payment describe a deposit or withdrawal",
         )
     if amount is not None and (args.account is None or not (args.reason or "").strip()):
         raise SettingsError(option, amount, "an ACCOUNT and a --reason as well")

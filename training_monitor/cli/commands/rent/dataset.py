@@ -12,7 +12,7 @@ from training_monitor.rent import validate_dataset
 
 
 def declare(command: CommandParser) -> None:
-    command.value("path", "PATH", "a folder of images and captions on this machine", FOLDERS)
+    command.value("path", "PATH", "folder of images and captions on this machine", FOLDERS)
     command.value("--min-images", "N", "minimum number of images (default: 10)", type=count, default=10)
     command.value("--trigger", "WORD", "a word that every caption must contain")
     command.flag("--require-captions", "report images without a caption as errors")

@@ -34,7 +34,7 @@ _LIMITS = {"soft_limit": "soft_timeout", "hard_limit": "hard_timeout", "max_mach
 
 def declare(command: CommandParser) -> None:
     command.value("--name", "NAME", "name of the job and its model")
-    command.value("--dataset", "DIR", "a folder of images and captions on this machine", FOLDERS)
+    command.value("--dataset", "DIR", "folder of images and captions on this machine", FOLDERS)
     command.value("--trigger", "WORD", "trigger word for the subject")
     command.value("--steps", "N", "training steps (default: 4000)", type=positive_count)
     command.value("--save-every", "N", "number of steps between checkpoints (default: 250)", type=positive_count)
@@ -68,9 +68,11 @@ def declare(command: CommandParser) -> None:
     )
     command.value("--disk", "GB", "disk space to rent (default: 64, or VASTAI_DEFAULT_DISK_GB)", type=positive_number)
     command.value("--budget", "DOLLARS", "end the job when it has cost this much", type=positive_number)
-    command.duration("--soft-limit", "send a notice after this time on rented machines", type=SECONDS_ABOVE_ZERO)
+    command.duration("--soft-limit", "send a notice after this total time on rented machines", type=SECONDS_ABOVE_ZERO)
     command.duration(
-        "--hard-limit", "save and end the job after this time on rented machines (default: 4h)", type=SECONDS_ABOVE_ZERO
+        "--hard-limit",
+        "save a checkpoint and end the job after this total time on rented machines (default: 4h)",
+        type=SECONDS_ABOVE_ZERO,
     )
     command.value("--num-gpus", "N", "number of GPUs (default: 1)", type=positive_count)
     command.flag("--bid", "rent an interruptible machine: cheaper, but others can outbid you")
@@ -84,9 +86,12 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--samples",
         "LINE",
-        "command that makes samples on the machine: it reads $MODEL (the finished model) and writes to $SAMPLES",
+        "command that generates samples on the rented machine: it reads $MODEL (the finished model) and writes to "
+        "$SAMPLES",
     )
-    command.value("--register", "LINE|URL", "command to run here, or URL to call, when the model is finished")
+    command.value(
+        "--register", "LINE|URL", "command to run on this machine, or URL to call, when the model is finished"
+    )
     command.add_argument(
         "--on-finish",
         choices=("destroy", "stop", "keep"),

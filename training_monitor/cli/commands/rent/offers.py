@@ -33,7 +33,9 @@ def declare(command: CommandParser) -> None:
     )
     command.value("--min-vram", "GB", "minimum memory of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)", type=amount)
     command.value("--disk", "GB", "disk space to rent (default: 64, or VASTAI_DEFAULT_DISK_GB)", type=amount)
-    command.value("--reliability", "SHARE", "minimum reliability, from 0 to 1 (default: 0.95)", type=amount)
+    command.value(
+        "--reliability", "SHARE", "minimum reliability of a machine, from 0 to 1 (default: 0.95)", type=amount
+    )
     command.value("--country-not", "XX", "exclude these countries (default: CN HK)", nargs="*")
     command.flag("--bid", "list interruptible machines: cheaper, but others can outbid you")
     command.value("--limit", "N", "maximum number of offers (default: %(default)s)", type=count, default=20)

@@ -20,7 +20,7 @@ def declare(command: CommandParser) -> None:
     command.value("job", "JOB", "ID of a job to show or cancel (default: list all)", nargs="?")
     command.flag("--cancel", "end JOB: save its newest checkpoint and destroy its machine")
     command.value(
-        "--reason", "TEXT", "reason to record, with --cancel (default: %(default)s)", default="cancelled by hand"
+        "--reason", "TEXT", "with --cancel: reason to record (default: %(default)s)", default="cancelled by hand"
     )
     command.flag("--all", "include jobs that have ended")
 

@@ -31,7 +31,7 @@ def declare(command: CommandParser) -> None:
     command.flag(
         "--all", "with --force: destroy every instance of the account, even those that this package did not rent"
     )
-    command.value("--confirm", "TEXT", "the confirmation phrase, for --all --force without a terminal")
+    command.value("--confirm", "TEXT", "confirmation phrase that --all --force requires without a terminal")
     command.value(
         "--every",
         "DURATION",
@@ -50,11 +50,11 @@ def run(args: Namespace) -> int:
     config = load_service_config()
     if args.all and args.every:
         raise SettingsError(
-            "--all", "--every", "only one of --all and --every, because --all needs a confirmation each time"
+            "--all", "--every", "only one of --all and --every, because --all requires confirmation each time"
         )
     if args.confirm is not None and not (args.all and args.force):
         raise SettingsError(
-            "--confirm", args.confirm, "--all and --force as well, because only they need a confirmation"
+            "--confirm", args.confirm, "--all and --force as well: only --all with --force requires confirmation"
         )
     try:
         return _sweep(args, config)

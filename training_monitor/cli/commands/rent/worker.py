@@ -11,7 +11,7 @@ from training_monitor.cli.output import BAD, OK, complain, hint, interrupted_sta
 
 
 def declare(command: CommandParser) -> None:
-    command.value("--jobs", "N", "maximum jobs at once (default: %(default)s)", type=positive_count, default=1)
+    command.value("--jobs", "N", "maximum concurrent jobs (default: %(default)s)", type=positive_count, default=1)
     command.flag("--until-empty", "exit when the queue is empty")
     command.flag("--no-sweep", "do not destroy unneeded instances; leave that to `training-monitor rent sweep`")
     command.notify()
