@@ -388,5 +388,5 @@ class RemoteRuns:
 
 def _reason(state: str, said: str, process: Identity | None = None) -> str:
     if state == "alive" and process:
-        return f"its process {process.pid} is alive: end it first"
+        return f"its process {process.pid} is alive: terminate it first"
     return _REASONS.get(state) or said.strip()[:300] or "it printed nothing"

@@ -71,7 +71,7 @@ def test_what_the_last_roll_call_said_is_told_with_its_age_and_its_attempt(
     told = {"explanation": "rank 1 is late\nRUNNING", "explained_at": time.time() - 300.0, "explained_job_id": of}
     lines = shown(capsys, {**RUNNING, "job_id": "process:train-attempt-2", **told})
     at = next(index for index, line in enumerate(lines) if line.startswith("  why "))
-    assert lines[at] == f"  why        5m ago, before {whose} was ended: rank 1 is late"
+    assert lines[at] == f"  why        5m ago, before {whose} was terminated: rank 1 is late"
     assert lines[at + 1] == f"{' ' * 13}RUNNING"  # foreign text makes no line that looks like one of ours
 
 

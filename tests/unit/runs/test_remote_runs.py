@@ -295,7 +295,7 @@ class TestDeleting:
         [run] = runs.look(frozenset()).runs
         machine.files["a.json"] = progress(metadata=process)
         machine.change("delete", ("alive", ""))
-        with pytest.raises(CommandFailed, match="was not deleted: its process 99 is alive: end it first"):
+        with pytest.raises(CommandFailed, match="was not deleted: its process 99 is alive: terminate it first"):
             runs.delete(run)
         assert (machine.given()["process"], machine.given()["is_running"]) == ("99 4 h '' ''", "yes")
 

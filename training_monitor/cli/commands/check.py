@@ -189,7 +189,7 @@ def _explanation(job: JobCheckReport) -> str:
     of = job["explained_job_id"]
     whose = "it" if of in (None, job["job_id"]) else of
     ago = "" if job["explained_at"] is None else f"{format_duration(max(0.0, time.time() - job['explained_at']))} ago, "
-    return f"{ago}before {whose} was ended: {job['explanation']}"
+    return f"{ago}before {whose} was terminated: {job['explanation']}"
 
 
 def _numbers(job: JobCheckReport) -> Iterator[str]:
