@@ -108,7 +108,7 @@ def test_a_training_that_ray_forgot_and_that_is_killed_has_failed(
     dashboard.add_job("lora-attempt-1", "RUNNING", "step 1/40\n")
     supervision = Supervision(tmp_path)
     forget(dashboard, supervision)
-    assert wait_until(lambda: "still runs as process" in supervision.texts(), 60), supervision.texts()
+    assert wait_until(lambda: "is still running as process" in supervision.texts(), 60), supervision.texts()
     driver.kill()
     result = supervision.end()
     assert (result["outcome"], result["attempts"][-1]["status"]) == ("max_retries_reached", "FAILED"), result
@@ -123,7 +123,7 @@ def test_a_training_that_ray_forgot_is_ended_where_it_makes_no_step(
     supervision = Supervision(tmp_path, stagnation_threshold=8)
     forget(dashboard, supervision)
     result = supervision.end()
-    assert driver.wait(10) == -15 and "still runs as process" in supervision.texts()
+    assert driver.wait(10) == -15 and "is still running as process" in supervision.texts()
     assert result["attempts"][-1]["status"] == "STALLED", result
 
 

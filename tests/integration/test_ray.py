@@ -713,7 +713,7 @@ class TestRestart:
             seen = max(steps())
             assert wait_until(lambda: max(steps()) > seen, 120), "it trains on without Ray"
             head.start()
-            assert wait_until(lambda: "still runs as process" in "".join(run.texts()), 120), run.texts()
+            assert wait_until(lambda: "is still running as process" in "".join(run.texts()), 120), run.texts()
             seen = max(steps())
             assert wait_until(lambda: max(steps()) > seen + 100, 120) and not head.named("forgotten"), run.texts()
             kill_trainings(str(folder))

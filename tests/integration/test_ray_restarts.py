@@ -43,7 +43,7 @@ with open(made / f"{{job}}.{{step}}", "a") as log:
 """
 
 
-ADOPTED = "still runs as process"
+ADOPTED = "is still running as process"
 
 
 class Rival(threading.Thread):

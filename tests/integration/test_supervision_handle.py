@@ -34,7 +34,7 @@ def test_told_to_stop_looking_it_leaves_the_job_to_the_same_call(local: Place, t
     command = f"while [ ! -e '{tmp_path}/end' ]; do sleep 0.2; done"
     handle = begin(command)
     assert wait_until(lambda: "process:fit-attempt-1" in [job.job_id for job in list_jobs("local")])
-    with pytest.raises(TimeoutError, match="still supervised after 0.1 s"):
+    with pytest.raises(TimeoutError, match="still being supervised after 0.1 s"):
         handle.result(0.1)
     began = time.monotonic()
     handle.stop_looking()
