@@ -97,7 +97,7 @@ def check_group(name: str | None, groups: Collection[str]) -> None:
 def open_meant(args: Namespace, config: FleetConfig) -> AbstractContextManager[FleetMonitor]:
     """Open a monitor of the members that TARGETs, --vast or --mock of the command line mean. Raises SettingsError."""
     if args.mock and (args.targets or args.vast):
-        args.parser.error("--mock shows made-up instances: use it without TARGET and --vast")
+        args.parser.error("--mock shows simulated instances: use it without TARGET and --vast")
     if args.mock:
         return nullcontext(open_mock(args, config))
     specs = read_specs(args.targets, config) if args.targets or not args.vast else []

@@ -82,7 +82,7 @@ def add_ending(command: CommandParser) -> None:
 def add_any_members(command: CommandParser) -> None:
     add_members(command)
     command.flag("--vast", "include every vast.ai instance that is not stopped, as `training-monitor vast` does")
-    command.flag("--mock", "show made-up instances; needs no network, account or tool")
+    command.flag("--mock", "show simulated instances; needs no network, account or tool")
 
 
 def add_members(command: CommandParser) -> None:

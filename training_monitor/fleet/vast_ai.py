@@ -1,4 +1,4 @@
-"""VastAIMonitor: a fleet of the instances of a vast.ai account, or of made-up ones."""
+"""VastAIMonitor: a fleet of the instances of a vast.ai account, or of simulated ones."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def declare(command: CommandParser) -> None:
     command.value("--field", "FIELD", "show only this field (may be repeated)", action="append", default=[])
     command.value("--csv", "FILE", "write the samples to this file; - is standard output", FILES)
     command.value("--jsonl", "FILE", "write the samples as JSON lines; NaN and infinity are written as strings", FILES)
-    command.flag("--mock", "show the history of the made-up instances of `vast --mock`")
+    command.flag("--mock", "show the history of the simulated instances of `vast --mock`")
     kind = command.add_mutually_exclusive_group()
     kind.add_argument(
         "--compare",
