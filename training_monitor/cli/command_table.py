@@ -79,7 +79,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "rent credits": "show your vast.ai credit and how long it will last, or a ledger account",
     },
     "set up training-monitor": {
-        "mcp": ("run an MCP server on stdin and stdout: read-only tools, and with --allow-write tools that act"),
+        "mcp": ("run an MCP server on stdin and stdout: read-only tools; --allow-write adds tools that act"),
         "demo": "watch a real training process crash, hang and recover (half a minute, no GPU or account needed)",
         "doctor": "check the tools, contexts and keys of this machine, and suggest fixes",
         "notify": "test the notification channels, send a notice, or list the notices sent",

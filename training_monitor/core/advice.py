@@ -169,7 +169,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"unable to upgrade connection: (?:Forbidden|Unauthorized|Authorization error)"
             r"|resource=nodes, subresource=proxy",
-            "ask the cluster's administrator to grant the permission nodes/proxy to the API server's user",
+            "ask the cluster's administrator to grant the nodes/proxy permission to the API server's user",
         ),
         # ---- the connection to the API server
         (
@@ -435,7 +435,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"TLS handshake timeout",
-            "try again: the server is overloaded, or a proxy (HTTPS_PROXY) delays the connection",
+            "try again: the server is overloaded, or a proxy (HTTPS_PROXY) is delaying the connection",
         ),
         # ---- hosts
         None,
@@ -453,7 +453,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (
             r"connect: operation not permitted",
-            "check the firewall and the sandbox of this machine: one of them blocks the connection",
+            "check the firewall and the sandbox of this machine: one of them is blocking the connection",
         ),
         (
             r"no such host|could not resolve|name or service not known|temporary failure in name resolution"

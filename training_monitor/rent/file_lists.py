@@ -100,7 +100,7 @@ def parse_file_list(text: str) -> FileList | None:
     if state not in ("folder", "file"):
         raise ParseError(state[:300] or "no listing", source="folder", text="" if state else text)
     if not root.startswith("/"):
-        raise ParseError("the listing contains no valid UTF-8 path", source="folder")
+        raise ParseError("the path of the folder in the listing is not absolute or not valid UTF-8", source="folder")
     files: dict[str, ListedFile] = {}
     others, refused, tools, partial, complaint = set[str](), list[str](), set[str](), 0, ""
     for line in filter(None, lines[2:]):

@@ -115,7 +115,7 @@ def _policy_of(limits: tuple[int, float, float, float], policy: RestartPolicy | 
     usual = RestartPolicy()
     given: dict[str, Any] = {name: value for name, value in zip(names, limits) if value != getattr(usual, name)}
     if policy and given:
-        raise SettingsError(*next(iter(given.items())), "no separate value, because `policy` contains this option")
+        raise SettingsError(*next(iter(given.items())), "no separate value: `policy` already sets this option")
     return policy or RestartPolicy(**given)
 
 

@@ -86,7 +86,7 @@ CATEGORIES = {
         ("cuda_oom", _U, _STOP,
          "the GPU ran out of memory", "reduce the batch size or sequence length, or shard the model"),
         ("host_oom", _A, _RESTART,
-         "an out-of-memory killer killed the job", "request more memory, or use fewer DataLoader workers"),
+         "the out-of-memory (OOM) killer killed the job", "request more memory, or use fewer DataLoader workers"),
         ("host_memory", _A, _RESTART,
          "an allocation of host memory failed", "load less data at once; check ulimit -v and free -h"),
         ("shared_memory", _U, _STOP,

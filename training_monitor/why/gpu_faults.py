@@ -57,4 +57,4 @@ def _faults(gpu: str, sections: list[str], name: str, value: str) -> Iterator[Fi
     elif section == "Remapped Rows" and name == "Remapping Failure Occurred" and value == "Yes":
         yield finding("ecc", f"{where}: a faulty row of its memory could not be replaced", is_hardware=True)
     elif value == "Yes" and section in ("Remapped Rows", "Retired Pages") and name.startswith("Pending"):
-        yield finding("ecc", f"{where}: faulty memory will not be replaced before the GPU is reset")
+        yield finding("ecc", f"{where}: faulty memory rows will not be remapped until the GPU is reset")

@@ -60,12 +60,12 @@ def test_what_is_no_listing_is_an_error_and_never_an_empty_folder(subtests: pyte
         ("sh: not found", "no listing"),
         ("file 1 1 ./a", "no listing"),
         ("state=it cannot be entered: Permission denied", "Permission denied"),
-        ("state=folder", "no valid UTF-8 path"),
-        ("state=folder\nroot=", "no valid UTF-8 path"),
-        ("state=folder\nroot=relative", "no valid UTF-8 path"),
-        ("state=folder\nroot=-e evil", "no valid UTF-8 path"),
-        ("state=folder\nroot=/not \ufffd text", "no valid UTF-8 path"),
-        ("state=folder\nfile 1 1 ./a", "no valid UTF-8 path"),
+        ("state=folder", "not valid UTF-8"),
+        ("state=folder\nroot=", "not valid UTF-8"),
+        ("state=folder\nroot=relative", "not valid UTF-8"),
+        ("state=folder\nroot=-e evil", "not valid UTF-8"),
+        ("state=folder\nroot=/not \ufffd text", "not valid UTF-8"),
+        ("state=folder\nfile 1 1 ./a", "not valid UTF-8"),
     ]:
         with subtests.test(text=text, said=said):
             with pytest.raises(ParseError, match=said):

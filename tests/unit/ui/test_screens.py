@@ -429,6 +429,6 @@ def test_a_comparison_says_why_a_value_is_not_known_or_leaves_its_column_out() -
     view = replace(START, screen="comparison", marked=frozenset(row.key for row in ROWS[:2]))
     text = drawn(render(SNAPSHOT, view, 200, 30, some))
     assert "GPU%" not in text.splitlines()[2]
-    assert "empty columns: GPU% (GPU use unknown in the compared steps)" in text
+    assert "empty columns: GPU% (GPU use during the compared steps unknown)" in text
     assert "run-2 30007002: LAST LOSS (no loss known); BEST, AT STEP (no loss in the compared steps); " in text
     assert "SAME STEP (no samples near that step); TREND/1K (too few losses in the compared steps)" in text

@@ -99,7 +99,7 @@ def test_uncorrectable_errors_count_since_the_driver_was_loaded() -> None:
 
 def test_rows_and_pages_that_wait_for_a_reset_or_failed() -> None:
     where = "GPU 00000000:2A:00.0"
-    later = ("ecc", f"{where}: faulty memory will not be replaced before the GPU is reset", False)
+    later = ("ecc", f"{where}: faulty memory rows will not be remapped until the GPU is reset", False)
     assert faults(pending="Yes") == [later]
     assert faults(retired="Yes") == [later]
     assert faults(failed="Yes") == [("ecc", f"{where}: a faulty row of its memory could not be replaced", True)]

@@ -35,5 +35,5 @@ class Desktop(Channel):
         if not isinstance(error, ToolNotFound):
             return super().advise(error)
         if sys.platform == "darwin":
-            return "macOS has no notify-send: use the channel `command` with a program that shows the notice"
+            return "macOS has no notify-send: use the `command` channel with a program that shows the notice"
         return "install notify-send (apt-get install libnotify-bin)"

@@ -69,7 +69,7 @@ class Email(Channel):
             r"Application-specific password required",
             "create an app password in the account's settings, and use it instead of the account's password",
         ),
-        (r"Must issue a STARTTLS command", "use TLS: begin the server's URL with smtp:// or smtps://"),
+        (r"Must issue a STARTTLS command", "use TLS: start the server's URL with smtp:// (STARTTLS) or smtps://"),
         (
             r"^535\b.{0,200}\bdisabled\b",
             "ask the administrator of this mail service to enable logins with a password",
@@ -86,7 +86,8 @@ class Email(Channel):
         ),
         (
             r"relay(?:ing)? (?:access )?denied|unable to relay|relaying not (?:allowed|permitted)",
-            "set a user name and a password, or use the mail server of the sender's domain: this one relays no mail",
+            "set a user name and a password, or use the mail server of the sender's domain: "
+            "the configured server does not relay mail",
         ),
         (
             r"^(?:552|452)\b|mailbox (?:is )?full",

@@ -217,7 +217,7 @@ _MAIN: tuple[Key[Any, Any], ...] = (
     Key("!", "show all alerts", _open_alerts, "alerts"),
     Key("t", "show the totals of each group", open_page("totals"), "totals"),
     *moves(TABLE.move),
-    Key("Esc", "clear the filter; without one, the marks", _escape),
+    Key("Esc", "clear the filter, or the marks if there is no filter", _escape),
     REDRAW,
 )
 _PAGE = (BACK, _QUIT, REFRESH, _PAUSE, HELP, *SCROLLS)

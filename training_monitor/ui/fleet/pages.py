@@ -104,9 +104,9 @@ _WHY_UNKNOWN = {  # by column
     "AT STEP": "no loss in the compared steps",
     "SAME STEP": "no samples near that step",
     "TREND/1K": "too few losses in the compared steps",
-    "STEPS/S": "speed unknown in the compared steps",
-    "GPU%": "GPU use unknown in the compared steps",
-    "$/1K": "price unknown in the compared steps",
+    "STEPS/S": "speed during the compared steps unknown",
+    "GPU%": "GPU use during the compared steps unknown",
+    "$/1K": "price during the compared steps unknown",
     _CURVE: "fewer than two samples with a loss",
 }
 _COLUMNS: tuple[Column[_Compared], ...] = (
@@ -299,7 +299,7 @@ def describe_act(action: str, rows: Sequence[TrainingMetrics]) -> str:
         means = (
             "If its GPUs are free, the machine starts and costs money again."
             if one
-            else "The machines start and cost money again."
+            else "The machines start again, and billing resumes."
         )
     elif action == "reboot":
         means = "The container restarts: its processes are terminated, but its disk is kept."
