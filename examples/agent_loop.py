@@ -1,8 +1,9 @@
-"""How an agent follows one training to its end: check, wait, decide. It acts on nothing.
+"""Follow one training to its end as an agent would: check, wait, decide. The agent changes nothing.
 
     python3 examples/agent_loop.py TARGET WHAT
 
-WHAT is a PID, a log file, a job or a name. Exit status: 0 finished, 1 failed or stalled: people decide, 3 not known.
+WHAT is a PID, a log file, a job or a name. Exit status: 0 if finished; 1 if failed, stalled or stopped (a human
+decides what to do); 3 if unknown.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import sys
 import time
 from typing import Any
 
-COMMAND = [sys.executable, "-m", "training_monitor"]  # or training-monitor, where it is installed
-LOOKS_IN_A_ROW = 10  # that may tell nothing, before the agent says that it does not know
-PAUSE = 5  # seconds between them
+COMMAND = [sys.executable, "-m", "training_monitor"]  # or training-monitor, if it is installed
+LOOKS_IN_A_ROW = 10  # maximum number of consecutive checks with the verdict "unknown"
+PAUSE = 5  # seconds between these checks
 
 
 def call(*words: str) -> Any:
-    """What a command answers with --json; of an error, {"error": ..., "hint": ...}."""
+    """Run a command with --json and return its output; after an error, {"error": ..., "hint": ...}."""
     done = subprocess.run([*COMMAND, *words, "--json"], capture_output=True, text=True)
     return json.loads(done.stdout)
 
@@ -28,7 +29,7 @@ def follow(target: str, what: str) -> int:
     unknown = 0
     while unknown < LOOKS_IN_A_ROW:
         report = call("check", target, what)
-        verdict = report.get("verdict", "unknown")  # no answer is no verdict, and no failure
+        verdict = report.get("verdict", "unknown")  # a failed query counts as unknown, not as a failure
         print(f"{verdict}: {report.get('reason') or report['error']}", flush=True)
         states = {job["state"] for job in report.get("jobs", [])}
         if verdict == "failed" or states == {"stopped"}:
@@ -42,7 +43,7 @@ def follow(target: str, what: str) -> int:
             time.sleep(PAUSE)
         else:
             unknown = 0
-            call("wait", target, what, "--timeout", "10m", "--interval", "2")  # costs nothing until something happens
+            call("wait", target, what, "--timeout", "10m", "--interval", "2")  # costs nothing while waiting
     return 3
 
 

@@ -1,9 +1,9 @@
-"""Keep a training command going on any target, resuming from its newest complete checkpoint.
+"""Keep a training command running on any target, resuming from its most recent complete checkpoint.
 
     python3 examples/auto_restart.py TARGET NAME CHECKPOINT_DIR COMMAND
 
-TARGET is local, ssh://user@host, a pod, k8s://namespace/pod or vast://ID. For a Ray job that exists already leave
-COMMAND out: entrypoint and runtime_env are taken from the latest Ray job called NAME.
+TARGET is local, ssh://user@host, a pod, k8s://namespace/pod or vast://ID. For an existing Ray job, omit
+COMMAND: entrypoint and runtime_env are taken from the most recent Ray job named NAME.
 """
 
 import sys

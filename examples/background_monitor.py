@@ -1,4 +1,4 @@
-"""Watch a job in a thread while the program does something else.
+"""Watch a job in a background thread while the program does other work.
 
 python3 examples/background_monitor.py HEAD_POD JOB_ID
 """
@@ -17,5 +17,5 @@ thread = start_background_monitor(
     check_interval=2,
     on_finish=lambda report: print(f"Job {report['job_id']} ended: {report['status']} at step {report['final_step']}"),
 )
-print("doing something else meanwhile")
+print("The program does other work while the job is being watched.")
 thread.join()

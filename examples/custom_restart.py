@@ -1,8 +1,8 @@
-"""Restart logic of your own, from the parts that auto_restart is made of.
+"""Implement custom restart logic with the functions that auto_restart uses.
 
     python3 examples/custom_restart.py TARGET JOB_ID CHECKPOINT_DIR COMMAND
 
-`{checkpoint}` in COMMAND becomes the checkpoint's path. For Ray jobs say "entrypoint" instead of "command".
+`{checkpoint}` in COMMAND is replaced by the checkpoint's path. For Ray jobs, use "entrypoint" instead of "command".
 """
 
 import sys
@@ -21,12 +21,12 @@ while True:
         print("Training completed successfully!")
         break
     if status == "STOPPED":
-        sys.exit("Somebody stopped it: it stays stopped")
+        sys.exit("The job was stopped by someone: not restarting it")
     if status == "FAILED":
         if retry_count == max_retries:
             sys.exit(f"Job failed after {max_retries} restarts: giving up")
         retry_count += 1
-        checkpoint_path = find_latest_checkpoint(checkpoint_dir, target)  # raises if every one is damaged
+        checkpoint_path = find_latest_checkpoint(checkpoint_dir, target)  # raises if all checkpoints are damaged
         job_id = submit_job_with_resume(target, checkpoint_path, config={"command": command}, job_name="custom")
         print(f"Restart {retry_count} of {max_retries}: {job_id} from {checkpoint_path}")
-    time.sleep(1)  # also when UNKNOWN: it could not be asked, which is not a failure of the job
+    time.sleep(1)  # also if UNKNOWN: the query failed, which does not mean that the job failed

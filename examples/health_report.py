@@ -1,4 +1,4 @@
-"""One report on GPUs, network, checkpoints, Ray, pods and disks.
+"""Print a single report on GPUs, network, checkpoints, Ray, pods and disks.
 
 python3 examples/health_report.py HEAD_POD CHECKPOINT_DIR [OTHER_POD ...]
 """

@@ -1,8 +1,8 @@
-"""Hugging Face's Trainer with progress: `training-monitor top progress` shows it while it runs.
+"""Report progress from the Hugging Face Trainer: `training-monitor top progress` shows it during the training.
 
     python3 examples/hugging_face_trainer.py [STEPS]
 
-Needs torch, transformers and accelerate. The model is a line, so that nothing is downloaded.
+Needs torch, transformers and accelerate. The model is a straight line, so nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Say of each training on a target whether it makes progress, and why.
+"""Report for each training on a target whether it is making progress, and why.
 
 python3 examples/is_it_stuck.py TARGET [WHAT]
 
-WHAT is a PID, a log file, a job or a name. Exit status: 0 if all is well, 1 if one is stalled or failed, 3 if unknown.
+WHAT is a PID, a log file, a job or a name. Exit status: 0 if no training is stalled or failed, 1 if at least one is,
+3 if unknown.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Lightning's Trainer with progress: `training-monitor top progress` shows it while it runs.
+"""Report progress from the Lightning Trainer: `training-monitor top progress` shows it during the training.
 
     python3 examples/lightning_fit.py [EPOCHS]
 
-Needs torch and lightning. The model is a line, so that nothing is downloaded.
+Needs torch and lightning. The model is a straight line, so nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A training that tells its progress: watch it with `training-monitor top progress`, edit its learning rate there.
+"""Report progress from a training script. Watch it, and edit its learning rate, in `training-monitor top progress`.
 
-python3 examples/progress_in_a_script.py [EPOCHS] [SECONDS_A_BATCH]
+python3 examples/progress_in_a_script.py [EPOCHS] [SECONDS_PER_BATCH]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main(epochs: int = 3, seconds: float = 0.05) -> None:
         for epoch in range(1, epochs + 1):
             monitor.start_epoch(epoch, total_batches=BATCHES, total_epochs=epochs)
             for _ in range(BATCHES):
-                monitor.start_batch()  # an edited learning rate is in `settings` from here on
+                monitor.start_batch()  # from here on, `settings` contains an edited learning rate
                 loss -= settings["learning_rate"] * (loss - 1.0) * random.random() * 0.1
                 time.sleep(seconds)
                 monitor.update_metrics(loss=loss, learning_rate=settings["learning_rate"])

@@ -1,4 +1,4 @@
-"""Train a LoRA on a rented machine, from Python: queue it, do it, and say what became of it.
+"""Train a LoRA on a rented machine from Python: queue the job, run it, and print the result.
 
 HF_TOKEN=... python3 examples/rent_and_train.py IMAGES NAME TRIGGER [hf:OWNER/NAME]
 """
@@ -21,12 +21,12 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 1
     images, name, trigger, *upload_to = arguments
-    spec, token = TrainingSpec(name, trigger), {"HF_TOKEN": "env:HF_TOKEN"}  # looked up when it is needed, kept nowhere
+    spec, token = TrainingSpec(name, trigger), {"HF_TOKEN": "env:HF_TOKEN"}  # read when needed, never stored
     request = TrainingRequest(name, images, spec, env=token, upload_to=tuple(upload_to), budget=5.0)
     job = submit_training(request)
     run_worker(job.id, on_event=show)
     done = TrainingQueue().get(job.id)
-    print(f"{done.state}: {done.work.reason}; the model is at {done.work.model_url}, it cost ${done.work.spent:.2f}")
+    print(f"{done.state}: {done.work.reason}; the model is at {done.work.model_url}; cost: ${done.work.spent:.2f}")
     return 0 if done.state == "COMPLETED" else 1
 
 

@@ -1,4 +1,4 @@
-"""Follow a training that you started yourself; end and save it when it hangs.
+"""Follow a training that you started yourself. If it hangs, terminate it and save its outputs.
 
 python3 examples/watch_and_save.py TARGET LOG_FILE PID_FILE OUTPUT_DIR [hf:OWNER/NAME]
 """
