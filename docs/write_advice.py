@@ -21,8 +21,8 @@ ANSWERS = ROOT / "tests" / "recorded" / "advice" / "answers.jsonl"
 HEAD = """# What to try when another tool fails
 
 When kubectl, ssh, vastai or a messaging service fails, training-monitor quotes the tool's message in its own error. If
-the message matches a pattern in this table, the error also suggests a fix. If a program reached its time limit,
-training-monitor stops it, and searches the output printed until then for the patterns.
+the message matches a pattern in this table, the error also suggests a fix. If a program exceeds its time
+limit, training-monitor stops the program, and searches the output that it has printed for these patterns.
 
 In the first column, `questions` stands for prompts that wait for input, and `programs` stands for any program.
 

@@ -16,8 +16,8 @@ from training_monitor.verdict.failure_table import CATEGORIES, SIGNATURES  # noq
 PAGE = ROOT / "docs" / "failures.md"
 HEAD = """# Why a job failed
 
-`check`, `status`, `auto_restart` and `classify_failure` all report the same category for a failure. They derive it from
-the end of the log, the exit status and the state of the pod.
+`check`, `status`, `auto_restart` and `classify_failure` all report the same category for a failure. The category is
+determined from the end of the log, the exit status and the state of the pod.
 
 * The most recent evidence determines the category: an error is ignored if a training step, a loss or another attempt
   follows it in the log.
@@ -27,7 +27,7 @@ the end of the log, the exit status and the state of the pod.
   earlier exception "the direct cause" of a later one, and the earlier exception has an external cause (such as
   hardware, memory, storage or the network), the earlier exception determines the category.
 
-The column *action* shows how `auto_restart` reacts: `restart_elsewhere` restarts the job but avoids the node on which
+The *action* column shows how `auto_restart` reacts: `restart_elsewhere` restarts the job but avoids the node on which
 it failed, and `restart_previous_checkpoint` restarts the job from a checkpoint other than the damaged one. After a
 failure of class `user`, `auto_restart` restarts the job once if the run had made progress. After `loss_nan`, it never
 restarts the job.

@@ -56,7 +56,7 @@ _WAITS = "run the program once in a terminal, and answer its prompt there"
 _CERTIFICATE = "renew the certificate, and check that the clocks of this machine and the server agree"
 _KEYS = "check the user name, and check that the host has your public key (ssh-add -l lists the keys in your agent)"
 _NOT_LET_IN = "log in once in a terminal to set a new password, or ask the host's administrator for one"
-_SCHEME = "in the kubeconfig, correct the scheme (http or https) or the port of the server's URL"
+_SCHEME = "correct the scheme (http or https) or the port of the server's URL in the kubeconfig"
 _CONTEXTS = "choose an existing context: kubectl config get-contexts lists them"
 _NOT_RUNNING = "check whether the pod is running: kubectl get pod"
 _INSTALL = r"install \1 on the machine that printed the message"
@@ -103,7 +103,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"(?:Username|Password) for 'https?:|(?:^|\s)(?:password|username|(?<!last )login):\s*\Z"
             r"|\[sudo\] password for [^\n]{1,100}:\s*\Z",
-            "save the credentials where the program looks for them: training-monitor cannot answer its prompt",
+            "save the credentials where the program looks for them: training-monitor cannot answer the prompt",
         ),
         (
             r"\[y/n\]|\(y/n\)|\(yes/no\)|enter your [\w -]{0,40}(?:code|key|password|token)"
@@ -130,7 +130,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"exec: executable ([\w./+-]{1,80}) not found", r"install \1 and put it on PATH"),
         (
             r"no kind \"ExecCredential\"|invalid apiVersion \"client\.authentication\.k8s\.io",
-            "update the login plugin, and download the kubeconfig again: the two use different versions of an API",
+            "update the login plugin, and download the kubeconfig again: the two use different API versions",
         ),
         (
             r"The (?:gcp|azure) auth plugin has been removed|no Auth Provider found for name",
@@ -271,7 +271,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"Host key verification failed|IDENTIFICATION HAS CHANGED|Host key for \S+ has changed",
-            "connect to the host with plain ssh: it shows which line of a known_hosts file does not match the host key",
+            "connect to the host with plain ssh, which shows the known_hosts line that does not match the host key",
             _JUMP,
         ),
         LocalFailure,
@@ -329,7 +329,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"pam_nologin|System is booting up|System is going down",
-            "try again in a few minutes: the host is starting or shutting down",
+            "try again in a few minutes: the host is starting up or shutting down",
             _AFTER_CUT,
         ),
         # ---- the configuration
@@ -343,7 +343,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (
             r"no matching (?:host key type|key exchange method|cipher|mac) found",
-            "in your ssh configuration for this host, allow an algorithm listed in the message: it offers no others",
+            "configure ssh to allow one of the algorithms in the message for this host: the host offers no others",
             _JUMP,
         ),
         (
@@ -366,7 +366,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"kex_exchange_identification|ssh_exchange_identification",
-            "try again in a minute: the host has too many connections and closes new ones before the login",
+            "try again in a minute: the host has too many connections, and is closing new ones before the login",
             _AFTER_CUT,
         ),
     ),
@@ -380,7 +380,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"The config profile \([^)\n]{1,100}\) could not be found",
-            "choose an existing profile: aws configure list-profiles",
+            "choose an existing profile: aws configure list-profiles lists them",
             _AFTER_LOGIN,
         ),
         (
@@ -405,10 +405,10 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         AccessDenied,
         (
             r"permission denied while trying to connect to the [Dd]ocker",
-            "connect as root, or add the user to the group docker (usermod -aG docker USER) and log in again",
+            "connect as root, or add the user to the docker group (usermod -aG docker USER) and log in again",
         ),
         TargetUnreachable,
-        (r"Cannot connect to the Docker daemon", "start the daemon: systemctl start docker"),
+        (r"Cannot connect to the Docker daemon", "start the Docker daemon: systemctl start docker"),
         (r"[Cc]ontainer \S{1,99} is paused", "unpause the container: docker unpause NAME"),
         # ---- programs that are missing
         None,
@@ -422,7 +422,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"certificate signed by unknown authority|unable to get local issuer certificate"
             r"|self[- ]signed certificate",
-            "download the kubeconfig again, or install the CA certificate of this server",
+            "download the kubeconfig again, or install the server's CA certificate",
         ),
         (
             r"certificate is valid for .*, not |doesn't contain any IP SANs|certificate relies on legacy Common Name",
@@ -460,7 +460,10 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             r"|server misbehaving",
             "check the spelling of the host name, and the DNS settings",
         ),
-        (r"no route to host|network is unreachable", "check the network of this machine, and the VPN if you use one"),
+        (
+            r"no route to host|network is unreachable",
+            "check this machine's network connection, and the VPN if you use one",
+        ),
         (
             r"connection refused|was refused - did you specify",
             "check the address and the port, and whether the server is running",

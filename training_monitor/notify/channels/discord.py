@@ -41,7 +41,7 @@ class _Discord(Channel):
             rf"{_CODE}220001\b|thread_name or thread_id",
             "add ?thread_id=ID (the ID of a forum post) to the webhook's URL, or create a webhook for a text channel",
         ),
-        (rf"{_CODE}40067\b", "use a text channel, or stop requiring a tag for each post of the forum"),
+        (rf"{_CODE}40067\b", "use a text channel, or stop requiring a tag for each post in the forum"),
         (rf"{_CODE}50083\b", "unarchive the thread, or choose another channel"),
         (rf"{_CODE}(?:50024|50008)\b", "choose a text channel: this one accepts no messages"),
         (rf"{_CODE}(?:10015|50027)\b|Unknown Webhook", f"{_WEBHOOK}: it was removed"),

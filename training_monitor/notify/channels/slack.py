@@ -30,7 +30,7 @@ class SlackWebhook(Channel):
             r"\"error\":\s*\"(?:invalid_auth|account_inactive|token_revoked|token_expired|not_authed)\"",
             "replace the token of the app: it is no longer valid",
         ),
-        (r"missing_scope", "give the app the scope chat:write, and install the app in the workspace again"),
+        (r"missing_scope", "give the app the chat:write scope, and reinstall the app in the workspace"),
         (
             r"\"error\":\s*\"channel_not_found\"",
             "check the channel id, and invite the app if the channel is private",
