@@ -1,4 +1,4 @@
-"""Every command on a training that contains many secrets: none shows, sends or keeps one.
+"""Every command, run on a training with many secrets in its logs and settings: none shows, sends or keeps one.
 
 A training prints, holds in its command line, environment, progress file and settings what the tables of secrets list,
 each with a canary of its own; tools fail with such texts. All commands of the table run before it, and everything that

@@ -380,7 +380,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"The config profile \([^)\n]{1,100}\) could not be found",
-            "choose an existing profile: aws configure list-profiles lists them",
+            "choose an existing profile; to list the profiles, run: aws configure list-profiles",
             _AFTER_LOGIN,
         ),
         (
