@@ -60,7 +60,12 @@ def measure(load: int, rounds: int) -> Iterator[Row]:
                 ]
     bare, ours = zip(*pairs)
     yield Row(
-        f"`check local`, while {load} endless loops run", median(ours), "s", median(bare), "python3 -c pass", "20 s"
+        f"`check local`, while {load} endless loops are running",
+        median(ours),
+        "s",
+        median(bare),
+        "`python3 -c pass`",
+        "20 s",
     )
     yield Row("the same, longest time", max(ours), "s", max(bare), "the same", "20 s")
 

@@ -204,14 +204,21 @@ def rows() -> list[Row]:
     kept = "the text of all replies"
     found = [
         Row(
-            "fleet: own CPU time per query, 100 members, replies after 50 ms",
+            "fleet: CPU time per query, excluding subprocesses; 100 members that reply after 50 ms",
             young.cpu,
             "ms",
             young.bare,
             bare,
             "0.6 ms",
         ),
-        Row("fleet: the same, immediate replies", at_once.cpu, "ms", at_once.bare, bare, "0.6 ms"),
+        Row(
+            "fleet: CPU time per query, excluding subprocesses; 100 members that reply immediately",
+            at_once.cpu,
+            "ms",
+            at_once.bare,
+            bare,
+            "0.6 ms",
+        ),
         Row("fleet: the same after two hours", old.cpu, "ms", old.bare, bare, ""),
         Row("fleet: memory per member after two hours", old.memory, "kB", old.text, kept, "70 kB"),
     ]
@@ -220,17 +227,17 @@ def rows() -> list[Row]:
             os.environ.update(served.environ, XDG_RUNTIME_DIR=folder, TRAINING_MONITOR_STATE_DIR=f"{folder}/state")
             one, ours = measure_listing(500, 3, served)
             share, others = measure_share(500, 60.0, served)
-        what = "fleet: 500 instances, share of one core"
-        found.append(Row(what, 100 * share, "%", 100 * others, "its `vastai` processes", "2 %"))
+        what = "fleet: CPU time for 500 instances, as a share of one core"
+        found.append(Row(what, 100 * share, "%", 100 * others, "the `vastai` processes that `fleet` starts", "2 %"))
         bare = "`vastai show instances --raw`"
-        found.append(Row("fleet: refresh of 500 instances", ours, "s", one, bare, "one process"))
+        found.append(Row("fleet: refresh of 500 instances", ours, "s", one, bare, "one process per refresh"))
     return found
 
 
 def growth(members: Sequence[int] = (10, 100, 1000, 10_000)) -> list[str]:
     """Return a table of what a member costs in fleets of ever more members."""
     rows = [
-        "| members | own CPU time per query | memory per member after the first queries |",
+        "| members | CPU time per query, excluding subprocesses | memory per member after the first queries |",
         "| ---: | ---: | ---: |",
     ]
     for count in members:
@@ -242,12 +249,18 @@ def growth(members: Sequence[int] = (10, 100, 1000, 10_000)) -> list[str]:
 def print_members(members: Sequence[int], old: int, hours: float) -> None:
     costs = {count: measure_members(count, 1 if count > 1000 else 2) for count in members}
     for count, cost in costs.items():
-        print(f"{count:6} members  {cost.cpu:6.2f} ms of CPU a look  {cost.memory:6.1f} kB each after the first looks")
+        print(
+            f"{count:6} members  {cost.cpu:6.2f} ms of CPU time per query  "
+            f"{cost.memory:6.1f} kB per member after the first queries"
+        )
     fewest, most = costs[min(members)], costs[max(members)]
     ratios = f"{most.cpu / fewest.cpu:.2f} times the time, {most.memory / fewest.memory:.2f} times the memory"
     print(f"a member among {max(members)}, of one among {min(members)}: {ratios}")
     cost = measure_members(old, 2, 0.0, hours)
-    print(f"{old:6} members, after {hours:g} hours  {cost.cpu:6.2f} ms a look  {cost.memory:6.1f} kB each")
+    print(
+        f"{old:6} members, after {hours:g} hours  {cost.cpu:6.2f} ms of CPU time per query  "
+        f"{cost.memory:6.1f} kB per member"
+    )
     print(f"one regular expression over an answer {cost.bare:6.3f} ms; the text of all answers {cost.text:6.1f} kB")
 
 

@@ -252,7 +252,7 @@ def diverged_plain(at: int) -> str:
 
 FRAMEWORKS: dict[str, Line] = {
     "HF Trainer": huggingface,
-    "HF Trainer 5": huggingface_5,
+    "HF Trainer of transformers 5": huggingface_5,
     "axolotl, with progress bar": axolotl,
     "tqdm": tqdm,
     "tqdm, loss in the description": described,

@@ -59,9 +59,10 @@ def rows(rounds: int = 15, counts: Sequence[int] = (4, 16)) -> Iterator[Row]:
             calls = {"bare": partial(run_at_once, execs), "listed": partial(run_at_once, listed), "ours": report}
             taken = in_turn(calls, rounds)
             bare, with_list, ours = (1000 * taken[name] for name in ("bare", "listed", "ours"))
-            what = f"health of {count} pods"
-            yield Row(what, ours, "ms", bare, f"{count} `kubectl exec` in parallel", "1.3x")
-            yield Row(what, ours, "ms", with_list, "the same, and `kubectl get pods`", "1.3x")
+            what = f"get the health of {count} pods"
+            beside = f"{count} `kubectl exec` commands in parallel"
+            yield Row(what, ours, "ms", bare, beside, "1.3x")
+            yield Row(what, ours, "ms", with_list, f"{beside}, and `kubectl get pods`", "1.3x")
     os.environ.clear()
     os.environ.update(environ_before)
 

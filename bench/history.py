@@ -205,17 +205,18 @@ def rows() -> list[Row]:
         Row(
             f"history: CPU time to add a sample, {members} members",
             *(1e6 * ours, "µs"),
-            *(1e6 * theirs, "a row of a batch in a plain table"),
+            *(1e6 * theirs, "add a row to a plain table, in batches"),
             goal="25 µs",
         ),
-        Row("history: CPU time to pack a sample at the end of its hour", 1e6 * packing, "µs", None, "", ""),
-        Row("history: size of a thinned sample", size, "B", reference, "a row of a plain table", goal="40 B"),
+        Row("history: CPU time per sample to pack the samples of a past hour", 1e6 * packing, "µs", None, "", ""),
+        Row("history: size of a sample after thinning", size, "B", reference, "a row of a plain table", goal="40 B"),
     ]
 
 
 def growth() -> list[str]:
     lines = [
-        "| members | CPU time to add a sample | to pack it | to add it to a plain table |",
+        "| members | CPU time to add a sample | CPU time to pack a sample "
+        "| reference: CPU time to add a row to a plain table |",
         "| ---: | ---: | ---: | ---: |",
     ]
     for members in (10, 100, 1000):
@@ -285,12 +286,14 @@ def month(folder: str, members: int, days: int) -> list[str]:
         )
     later = {name: FleetSample(each.timestamp + 10, each.values, each.status) for name, each in now.items()}
     calls = {
-        "time to add a sample of each": lambda: history.add(later),
-        "time to read a member's month": lambda: history.read(key(7), 0.0),
-        "time to read a member's last hour": lambda: history.read(key(7), START + days * DAY - HOUR),
+        "time to add one sample per member": lambda: history.add(later),
+        f"time to read all {days} days of one member's history": lambda: history.read(key(7), 0.0),
+        "time to read the most recent hour of one member's history": lambda: history.read(
+            key(7), START + days * DAY - HOUR
+        ),
         "time to list the members": history.members,
     }
-    lines = [f"| history of {members} members, {days} days, thinned | |", "| --- | ---: |"]
+    lines = [f"| thinned history of {members} members over {days} days | |", "| --- | ---: |"]
     lines.append(f"| size of the file | {os.path.getsize(store.path) / 1e6:.0f} MB |")
     taken = in_turn(calls, 5)
     return [*lines, *(f"| {name} | {1000 * seconds:.1f} ms |" for name, seconds in taken.items())]

@@ -92,7 +92,7 @@ def _speed(text: str) -> float:
 def _of_an_end(name: str, read: Callable[[str], object], kind: str, text: str, goal: str) -> Row:
     calls = {"ours": partial(read, text), "reference": partial(_STEP.findall, text)}
     ours, reference = (1e3 * seconds for seconds in in_turn(calls, 4 * ROUNDS).values())
-    return Row(f"{name}, 64 KiB of {kind}", ours, "ms", reference, "one regular expression", goal)
+    return Row(f"{name}, 64 KiB of {kind} output", ours, "ms", reference, "one regular expression", goal)
 
 
 def _steps(text: bytes) -> Iterator[Row]:
@@ -106,12 +106,12 @@ def _steps(text: bytes) -> Iterator[Row]:
             tail = partial(subprocess.run, ["tail", "-c", str(END), path], stdout=subprocess.DEVNULL, check=True)
             calls = {"ours": partial(get_log_progress, "local", str(path)), "reference": tail}
             ours, reference = (1e3 * seconds for seconds in in_turn(calls, 4 * ROUNDS).values())
-            yield Row(f"current step, log of {name}", ours, "ms", reference, f"`tail -c {END}`", "2x")
+            yield Row(f"get the current step from a log of {name}", ours, "ms", reference, f"`tail -c {END}`", "2x")
 
 
 def growth() -> Iterator[str]:
     """Measure how the time for a whole log grows with its lines."""
-    yield "| lines | whole log | each line |"
+    yield "| lines in the log | total time | time per line |"
     yield "| ---: | ---: | ---: |"
     for lines in (1, 10, 100, 1000, 10_000, 100_000, 1_000_000):
         text = "".join(map(FRAMEWORKS["nanoGPT"], range(lines)))

@@ -65,15 +65,20 @@ def measure(training: Training, py_spy: str, store: Store, rounds: int) -> Itera
     }
     taken = in_turn(calls, rounds)
     yield Row(
-        f"roll call of {world} processes", taken["ours"], "s", taken["look"], "`check_training` of the same", "20 s"
+        f"roll call of {world} processes",
+        taken["ours"],
+        "s",
+        taken["look"],
+        "`check_training` of the same training",
+        "20 s",
     )
     net = 1000 * max(0.0, max(pauses) - max(quiet))
     yield Row(
-        "longest pause of one of these processes",
+        "longest time that the roll call paused a process",
         net,
         "ms",
         None,
-        f"without a roll call: {1000 * max(quiet):.0f} ms, already subtracted",
+        f"longest pause without a roll call: {1000 * max(quiet):.0f} ms, already subtracted",
         "100 ms",
     )
 

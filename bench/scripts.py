@@ -108,7 +108,7 @@ def restarts(rounds: int, folder: Path) -> Iterator[Row]:
 
         for _ in range(attempts // MOST_REMOVED + 1):
             restart()  # each removes as many as that of what is not kept
-        goal = "150 ms, at most 5 more processes" if attempts == 20 else "the same as after 20 attempts"
+        goal = "150 ms, at most 5 more processes" if attempts == 20 else "the same time as after 20 attempts"
         name = f"a restart after {attempts} attempts, with `--keep-attempts {keep}`"
         yield row_of(name, measure(restart, rounds), scan, beside, goal)
 
@@ -118,7 +118,7 @@ def looks(rounds: int) -> Iterator[Row]:
     with subprocess.Popen(["sh", "-c", "sleep 300 & sleep 300"], start_new_session=True) as process:
         time.sleep(0.1)
         look = partial(SITE.ask_one, process_question(None, None, pid=process.pid))
-        yield row_of("one query of a process", measure(look, rounds), raw, "`cat /proc/[0-9]*/stat`", "25 ms")
+        yield row_of("one query about a process", measure(look, rounds), raw, "`cat /proc/[0-9]*/stat`", "25 ms")
         os.killpg(process.pid, 9)
 
 

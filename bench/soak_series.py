@@ -102,7 +102,7 @@ def as_table(samples: Sequence[Mapping[str, float]], series: Sequence[Series], *
     for each in series:
         first, second, last = (statistics.median(each.quarter(number)) for number in (1, 2, 4))
         after = slope(times[-len(each.settled) :], each.settled)
-        verdict = "not judged" if not judged or each.least == float("inf") else "grows" if each.grows() else "flat"
+        verdict = "not evaluated" if not judged or each.least == float("inf") else "grows" if each.grows() else "flat"
         shown = [f"{number:.4g} {each.unit}".strip() for number in (first, second, last, max(each.values), after)]
         yield f"| {each.name} | {' | '.join(shown)} | {verdict} |"
 

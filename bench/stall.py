@@ -179,16 +179,17 @@ def print_goals(outcomes: list[Outcome]) -> None:
             continue
         samples = outcome.trace.samples
         sees_gpu = any(each.gpu_utilization is not None for each in samples)
-        seen = "processes" if samples[-1].process else "GPUs only" if sees_gpu else "the log only"
-        kind = f"hangs of which one sees {seen}" if outcome.trace.family.startswith("hang") else "slowdowns to half"
+        seen = "the processes were" if samples[-1].process else "only GPUs were" if sees_gpu else "only the log was"
+        hang, half = f"a hang was reported, if {seen} visible", "a slowdown to half speed was reported"
+        kind = hang if outcome.trace.family.startswith("hang") else half
         delays[kind].append(outcome.delay)
     for kind, group in sorted(delays.items()):
-        print(f"{kind}: median delay {median(group)} s, {len(group)} traces")
+        print(f"median delay until {kind}: {median(group)} s, {len(group)} traces")
     slow = [one for one in outcomes if one.trace.family.startswith("slow") and one.trace.fault_at is not None]
     again = sum(bool(one.recovered) for one in outcomes)
     print(f"falsely recovered: {again} of all, {sum(bool(one.recovered) for one in slow)} of {len(slow)} slow ones")
     alarms, days = sum(bool(one.early) for one in outcomes), healthy_days(outcomes)
-    print(f"false alarms a day of healthy training: {alarms / max(days, 1e-9):.3f} ({alarms} in {days:.0f} days)")
+    print(f"false alarms per day of healthy training: {alarms / max(days, 1e-9):.3f} ({alarms} in {days:.0f} days)")
 
 
 def print_wrong(outcomes: list[Outcome]) -> None:
@@ -225,7 +226,7 @@ if __name__ == "__main__":
     if arguments.verbose:
         print_wrong(outcomes)
     print(totals("judge", outcomes))
-    print(totals("fixed 300 s timeout", [replay(trace, fixed_timeout()) for trace in traces]))
+    print(totals("fixed timeout of 300 s", [replay(trace, fixed_timeout()) for trace in traces]))
     print(totals("earlier detector", [replay(trace, earlier) for trace in traces]))
     print_goals(outcomes)
     print(f"{len(traces)} traces simulated in {simulated:.1f} s, the judge took {asked:.1f} s")

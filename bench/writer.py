@@ -139,14 +139,14 @@ def rows() -> Iterator[Row]:
         made = {"step": ours(Path(name)), "mapping": ours_with_a_mapping(Path(name)), "bare": bare(Path(name))}
         beside = "a bare method call"
         with suppress(ImportError):
-            made["bare"], beside = tqdm(Path(name)), "tqdm's update"
+            made["bare"], beside = tqdm(Path(name)), "`update()` of tqdm"
         calls = {way: partial(_steps, step, 20_000) for way, (step, _) in made.items()}
         taken = {way: seconds / 20_000 * 1e6 for way, seconds in in_turn(calls, 15).items()}
         for _, close in made.values():
             close()
     for way, what, goal in (
-        ("step", "a step reported by a script", "1.28x"),
-        ("mapping", "the same, with a mapping of metrics", "4x"),
+        ("step", "report a step from a script", "1.28x"),
+        ("mapping", "report a step and a dict of metrics from a script", "4x"),
     ):
         yield Row(what, taken[way], "us", taken["bare"], beside, goal)
 
