@@ -293,7 +293,7 @@ def test_a_shell_gets_the_terminal_and_gives_it_back(screen: FleetScreen) -> Non
     screen.hides("^> llama-00")
     screen.type("hello")
     screen.press("Enter")
-    screen.shows("^> llama-00", "the shell has ended, exit code 3")
+    screen.shows("^> llama-00", "the shell exited with code 3")
     assert (screen.folder / "typed").read_text() == "hello\n"
     assert (screen.folder / "of_shell").read_text() == (screen.folder / "before").read_text()
     screen.press("Down")
@@ -301,7 +301,7 @@ def test_a_shell_gets_the_terminal_and_gives_it_back(screen: FleetScreen) -> Non
     screen.press("$")
     screen.shows("^on vast://30007002")
     screen.press("C-c")
-    screen.shows("^> vision-01", "the shell has ended, exit code")
+    screen.shows("^> vision-01", "the shell exited with code")
     pid = screen.pid()
     screen.press("q")
     assert wait_until(lambda: pid not in pids())

@@ -142,7 +142,7 @@ def test_who_asks_after_the_end_is_told_what_was_seen_before(place: Path) -> Non
     kept = KeptRollCall(time.time(), "rank 2 is late", job_id="process:over")
     save_roll_call(Store(), parse_target("local"), WatchedJob(job_id="process:over"), kept)
     found = explain_training("local", "process:over")
-    assert found["explanation"].endswith("Before process:over was ended, the roll call reported: rank 2 is late")
+    assert found["explanation"].endswith("Before process:over was terminated, the roll call reported: rank 2 is late")
     assert (found["confidence"], found["culprits"]) == ("none", [])
 
 

@@ -169,7 +169,7 @@ KEYS = (
     ("Escape", r"^>\+alive"),
     ("e", "1 variable ─", r"^PID \d+  CPU \S+%", r"^> learning_rate +0.1 +float"),
     ("Escape", r"^>\+alive"),
-    ("?", r"^── keys", "show only runs with the next status"),
+    ("?", r"^── keys", "show only runs with one status"),
     ("Escape", r"^>\+alive"),
 )
 

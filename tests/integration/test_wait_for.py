@@ -280,7 +280,7 @@ def test_a_lost_connection_ends_nothing_and_is_told(over_ssh: Place, sshd: SshSe
         sshd.start()
         report = waiter.result()
     assert (report.outcome, report.condition) == ("met", "finished") and report.unseen_seconds >= 2
-    assert "it could not be observed" in report.reason
+    assert "the training could not be observed" in report.reason
 
 
 def test_a_caller_that_was_killed_misses_nothing(target: Place) -> None:

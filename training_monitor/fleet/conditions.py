@@ -190,7 +190,7 @@ class _Parser:
         if self.accept("for"):
             duration = self.duration()
         elif self.token:
-            raise self.wrong("`and`, `or`, `for`, or the end")
+            raise self.wrong("`and`, `or`, `for`, or the end of the condition")
         if self.token:
             raise self.wrong("no more text after `for DURATION`")
         return Condition(test, duration)
@@ -240,7 +240,7 @@ class _Parser:
     def status(self) -> str:
         word = self.token.strip('"')
         if word == "unknown":
-            raise self.wrong("another status (use `status is unknown` for this one)")
+            raise self.wrong("a known status (to test for an unknown one, use `status is unknown`)")
         quoted = len(self.token) > 1 and self.token.startswith('"')
         if not word or not (quoted or word.isidentifier()):
             raise self.wrong('a status, as in `status == running` or `status == "running"`')

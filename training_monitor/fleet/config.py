@@ -181,7 +181,7 @@ def _groups(check_target: CheckTarget = lambda target: None) -> Kind:
 def _read_group(name: str, check_target: CheckTarget, value: Any, place: Place) -> Any:
     plain = name == name.strip() and name.isprintable() and not name.startswith("-")
     if not name or not plain or name == "local" or "://" in name or "#" in name:
-        return place.note(name, "a group name that is not a target, such as nightly")
+        return place.note(name, "a group name such as nightly, not a target")
     if not isinstance(value, (list, tuple)) or not value:
         return MISFIT
     specs: dict[str, MemberSpec] = {}

@@ -97,7 +97,7 @@ class AccountLister:
         known = self._known if before.listed_at is None else before.rows.keys()
         rows = list_instances_at_once(known, transport=self._transport)
         if before.error is not None:
-            get_logger().info("listing the account's instances works again")
+            get_logger().info("the account's instances can be listed again")
         listed = {row["id"]: row for row in rows}
         kept, gone = self._look_for({*before.rows, *self._known} - listed.keys() - before.gone)
         gone |= before.gone - listed.keys()
@@ -502,7 +502,7 @@ class FleetActions:
         name = member.target.name
         if action == "start":
             start_instance(name, transport=self._transport, clock=self._clock)
-            return "started", "its start was requested: from now on, it costs money again"
+            return "started", "its start was requested; billing resumes"
         if action == "reboot":
             reboot_instance(name, transport=self._transport, clock=self._clock)
             return "rebooted", "it has shut down and is starting again"

@@ -529,7 +529,7 @@ FLEET_COLUMNS = (
     FleetColumn("runtime_seconds", "", "duration", "machine", "runtime_seconds", 15, "last",
                 metric=("runtime_seconds", "Time since the training began.")),
     FleetColumn("seconds_left", "ETA", "duration", "machine", "eta_seconds", 12, "last",
-                widths={58: 6}, letter="e", page=(120, "ETA", "time until the last step", 1),
+                widths={58: 6}, letter="e", page=(120, "ETA", "estimated time until the final step", 1),
                 metric=("remaining_seconds", "Estimated remaining time of the training.")),
     FleetColumn("health_status", "HEALTH", "text",
                 align="<", widths={119: 14, 134: 20, 168: 28, 200: 36, 267: 48}, letter="w"),

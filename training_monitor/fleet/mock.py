@@ -45,7 +45,7 @@ _HIDDEN: dict[int, dict[str, Any]] = {number: {**_STOPPED, "id": number} for num
 _DONE = {  # by action: the status after it, and kind and text of its alert
     "stop": ("stopped", "stopped", "it is stopped; its disk still costs money"),
     "destroy": ("lost", "destroyed", "it was destroyed"),
-    "start": ("running", "started", "its start was requested: from now on, it costs money again"),
+    "start": ("running", "started", "its start was requested; billing resumes"),
     "reboot": ("running", "rebooted", "it has shut down and is starting again"),
 }
 

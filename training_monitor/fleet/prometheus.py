@@ -289,14 +289,14 @@ def _metrics_of_looks(snapshot: FleetSnapshot) -> Iterator[Metric]:
     )
     last = known_number(max(times, default=None))
     yield _metric(
-        "last_look_timestamp_seconds", "Time of the last response from any member or from the account.", [((), last)]
+        "last_look_timestamp_seconds", "Time of the last response from any member or from vast.ai.", [((), last)]
     )
 
 
 _OfFleet = Callable[[FleetSnapshot], float | None]
 _SUMS: dict[str, tuple[str, _OfFleet]] = {
     "members_omitted": (
-        f"Number of members beyond {MOST_MEMBERS}, for which no series are exported.",
+        f"Number of members beyond the first {MOST_MEMBERS}; no series are exported for them.",
         lambda s: max(0, len(s.rows) - MOST_MEMBERS),
     ),
     "fleet_looks_late_seconds": (
@@ -304,7 +304,7 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         lambda s: s.late,
     ),
     "trainings_omitted": (
-        "Number of trainings on the members' targets for which no series are exported.",
+        "Number of trainings on the members' targets that exceed the maximum per member and have no series.",
         lambda s: s.summary.left_out,
     ),
     "account_up": (

@@ -344,7 +344,7 @@ class _Siblings:
 
     def remedies(self) -> Iterator[str]:
         if self._unread:
-            yield f"the GPUs of these targets could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"
+            yield f"the GPUs of these targets could not be queried: {name_some(self._unread, MOST_NAMED, '; ')}"
         if others := self.site.target.others:
             yield f"to inspect another container of this pod, use one of these targets: {name_some(others, MOST_NAMED)}"
 
@@ -447,7 +447,10 @@ def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
     if seen.error and seen.error.hint:
         yield seen.error.hint
     if verdict.verdict == "unknown" and verdict.state != "starting" and not is_seen:
-        yield "name its PID, or run this command as the training's user, so that its processes can be inspected"
+        yield (
+            "specify the PID of the training, or run this command as the user who runs it, so that its processes can "
+            "be inspected"
+        )
     if verdict.state == "stalled" and verdict.failure is None and is_seen:
         word = str(job.pid) if job.pid and job.job_id is None else word_for(job)
         yield f"run `{command_line('why', str(site.target), word)}` to see where each rank is and which one is late"

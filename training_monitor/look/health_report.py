@@ -305,7 +305,7 @@ def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Findin
 def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding]) -> HealthCheckpointReport:
     """Report on the checkpoints in the named folder; `pods` reports a head that gave no answer at all."""
     if directory is None:
-        return report_of(HealthCheckpointReport, None, refused=[], error="no checkpoint folder was given")
+        return report_of(HealthCheckpointReport, None, refused=[], error="no checkpoint folder was specified")
     answer: Answer[CheckpointListing | None] = answers["checkpoints"]
     silent, found = _silent(answers), answer.value or CheckpointListing(())
     latest = found.newest_complete
@@ -327,8 +327,8 @@ def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding
     elif found.count and not latest:
         verdict, remedy = (
             "failed",
-            "a restart could not resume from any checkpoint: check the free disk space and why the last save is "
-            "incomplete",
+            "a restart could not resume from any checkpoint: check the free disk space, and find out why the last "
+            "save is incomplete",
         )
         if found.unknown:
             verdict, remedy = "unknown", "list all checkpoints: an older one may be complete"

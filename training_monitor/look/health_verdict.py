@@ -91,7 +91,7 @@ def judge_gpus(
         issue = f"Could not read GPU utilization from any node{reason}"
         return [*findings, Finding("unknown", issue, _unread_remedy(unread, in_pods))]
     if broken := [node for node in unread if not node.has_none]:
-        issue = f"Could not read the GPUs of {plural(len(broken), 'node')}: {broken[0].error}"
+        issue = f"Could not query the GPUs of {plural(len(broken), 'node')}: {broken[0].error}"
         findings.append(Finding("unknown", issue, _RUN_NVIDIA_SMI))
     if modes == {"idle"}:
         findings += _judge_idle(nodes, seen, verdict)
@@ -223,7 +223,7 @@ def judge_ray(ray: RayResources) -> list[Finding]:
         findings.append(
             Finding(
                 "warning",
-                f"Ray cannot place: {name_some(ray.pending_demands, 3, '; ')}",
+                f"Ray cannot satisfy these resource requests: {name_some(ray.pending_demands, 3, '; ')}",
                 "request fewer resources, or release some (to list them, use verify_ray_resources or the command "
                 "`resources`)",
             )
@@ -340,7 +340,7 @@ def format_training_health(report: HealthReport) -> str:
     lines.append(f"  Ray          {SEE_BELOW if head in report['silent'] else ray['problem'] or used}")
     found = f"latest step {_known(saved['latest_step'])} of {_known(saved['checkpoint_count'])}"
     folder = saved["checkpoint_dir"]
-    lines.append(f"  Checkpoints  {'no checkpoint folder was given' if folder is None else f'{found} in {folder}'}")
+    lines.append(f"  Checkpoints  {'no checkpoint folder was specified' if folder is None else f'{found} in {folder}'}")
     lines += [f"    refused      step {each['step']}: {each['problem']}" for each in saved["refused"][-3:]]
     lines += [
         f"  Disk         {each['pod']} {each['path']}: {format_bytes(each['free_bytes'])} free"

@@ -313,7 +313,7 @@ def _incomplete(what: str, not_seen: Sequence[NotSeen]) -> IncompleteAnswer:
 
 
 def _listed(trainings: Sequence[MeantTraining]) -> str:
-    return f"PID or job id: {_described(trainings)}"
+    return f"PID or job ID: {_described(trainings)}"
 
 
 def _described(trainings: Sequence[MeantTraining]) -> str:

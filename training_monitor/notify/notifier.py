@@ -110,7 +110,7 @@ class TrainingNotifier:
             if error is None:
                 return Delivery(channel.name, True, tries, "; ".join(errors) or None)
             errors.append(f"{channel.name}: {error.what}")
-            get_logger().warning("a notice could not be sent by %s: %s", channel.name, error.what)
+            get_logger().warning("could not send a notice through %s: %s", channel.name, error.what)
         nobody = f"no channel for {whom.name}" if whom.is_person else "no channel accepts this notice"
         return Delivery("none", False, tries, "; ".join(errors) or nobody)
 

@@ -188,7 +188,7 @@ def instance_swept(
 def instance_not_destroyed(about: About, *, reason: str, error: str) -> Notice:
     """Report that an instance could not be destroyed: each sweep retries it."""
     fields = [("Reason", reason), ("Error", error)]
-    text = "The instance may still cost money. Each sweep tries to destroy it again."
+    text = "The instance may still be costing money. Each sweep will try to destroy it again."
     return _about_machine("instance_not_destroyed", "💸 Instance Not Destroyed", about, fields, text, "urgent")
 
 
@@ -205,7 +205,7 @@ def listing_failed(owner: str, *, seconds: float, error: str, generation: int = 
     fields = [("Owner", owner), ("For", format_duration(seconds)), ("Error", error)]
     text = (
         "Until the instances can be listed again, none of them will be destroyed, "
-        "and rented instances keep costing money."
+        "and rented instances will keep costing money."
     )
     return _about_account("listing_failed", "📡 Instances Cannot Be Listed", owner, fields, text, generation, "high")
 
@@ -246,7 +246,8 @@ def state_writable(about: About, *, seconds: float, folder: str) -> Notice:
 
 def taken_over(job: str, *, reason: str, number: int) -> Notice:
     """Report that another supervisor has taken over the run; `number` counts its supervisors."""
-    about, text = About(job, generation=number), "This supervisor takes no more actions and sends no more notices."
+    about = About(job, generation=number)
+    text = "This supervisor will take no more actions and send no more notices."
     return _notice("taken_over", "🤝 Training Taken Over", about, [("Reason", reason)], text, "high")
 
 

@@ -190,7 +190,7 @@ def own_failure(status: str, reason: str, faulty_nodes: Sequence[str] = ()) -> F
 
 def requeued_failure() -> Failure:
     """Return the failure of an attempt whose job its scheduler runs again."""
-    return Failure("preemption", "external_stop", "restart", "its scheduler requeued it", fingerprint="preemption")
+    return Failure("preemption", "external_stop", "restart", "the scheduler requeued the job", fingerprint="preemption")
 
 
 def note_roll_call(run: RunState, kept: KeptRollCall) -> RunState:

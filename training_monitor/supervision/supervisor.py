@@ -410,7 +410,8 @@ class Supervisor(Hands):
     def explain(self, run: RunState, job_id: str) -> RunState:
         """Take the roll call of a job that hangs, before it is ended."""
         timeout = self.policy.roll_call_timeout
-        self.tell(run, "stopping", f"inspecting all ranks of {job_id} first, for at most {format_duration(timeout)}")
+        text = f"inspecting all ranks of {job_id} before stopping it, for at most {format_duration(timeout)}"
+        self.tell(run, "stopping", text)
         job = run.followed or WatchedJob(job_id=job_id)
         kept = explain_before_end(self.site, job, self.store, timeout=timeout)
         run = self.save(note_roll_call(run, kept))

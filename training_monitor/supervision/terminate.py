@@ -212,7 +212,8 @@ class _Terminator:
     def explain(self, state: Termination) -> Termination:
         """Take the roll call of a run that hangs, before it is ended."""
         watcher, timeout = self.watcher, state.plan.roll_call_timeout
-        self.tell("stopping", f"inspecting all its ranks first, for at most {format_duration(timeout)}")
+        text = f"inspecting all ranks before stopping the training, for at most {format_duration(timeout)}"
+        self.tell("stopping", text)
         kept = explain_before_end(watcher.reached(), watcher.job, watcher.store, timeout=timeout)
         self.tell("explained", kept.text)
         return self.save(replace(state, explanation=kept.text, roll_call=kept.folder))
@@ -292,7 +293,7 @@ class _Terminator:
         if target.instance_id is None:
             return ended
         if state.gone is None and not plan.destroy:
-            return self._keep(ended, "destroying it was not requested")
+            return self._keep(ended, "destroying the instance was not requested")
         may_destroy = state.is_saved or plan.destroy_without_upload
         if state.gone is None and not may_destroy and self._is_there(target.name):
             why = state.uploads[-1].error if state.uploads else "no upload was requested"
@@ -350,7 +351,8 @@ class _Terminator:
         if state.phase != "destroying":
             return replace(state, phase="destroying")
         ended = replace(state, phase="done", ended_at=self.watcher.clock.time())
-        return self._keep(ended, f"it may be gone, or another supervisor may have taken it over: {error.what}")
+        reason = "the instance may be gone, or another supervisor may have taken over the training"
+        return self._keep(ended, f"{reason}: {error.what}")
 
     def _leave(self, state: Termination, error: LeaseLost) -> Termination:
         """Leave what is not done yet to the other supervisor that has the run."""

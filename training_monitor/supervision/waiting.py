@@ -455,13 +455,13 @@ class _Waiting(Looker[Look, WaitReport]):
         try:
             save_wait(self.store, self.handle, self.state)
         except StateError as error:
-            self.errors["state"] = f"the wait cannot be resumed by its handle: {error.what}"
+            self.errors["state"] = f"the wait cannot be resumed with its handle: {error.what}"
 
     def report(self, outcome: str, reason: str, condition: Condition | None = None) -> WaitReport:
         state, unseen = self.state, self.state.unseen_seconds
         if self.cannot_ask and state.looked_at is not None:
             unseen += max(0.0, self.clock.time() - state.looked_at)
-        blind = f"; it could not be observed for {format_duration(unseen)}" if unseen >= 1.0 else ""
+        blind = f"; the training could not be observed for {format_duration(unseen)}" if unseen >= 1.0 else ""
         return WaitReport(
             schema=SCHEMA,
             target=state.asked.target,

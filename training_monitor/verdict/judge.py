@@ -139,7 +139,7 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
     if is_left and _is_partial(last) and age >= max(LEFT_SECONDS, 3.0 * (last.step_interval or 0.0)):
         silence = f"its log has not changed for {format_duration(age)}"
         reason = f"{_position(last)}: {silence}, and none of its processes is visible"
-        remedy = "run this command as the training's user, or on its machine"
+        remedy = "run this command as the user who runs the training, or on the machine where it runs"
         return Verdict("unknown", "unknown", reason, remedies=(remedy,))
     return None
 
@@ -242,7 +242,7 @@ def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy
         return Verdict("running", "ok", reason, signals["started_at"], "low")
     remedy = f"check again in {format_duration(60)}"
     if signals["reports_news"] and waited >= limit:
-        reason = f"no step could be read for {format_duration(waited)}, but its log is growing; {remedy}"
+        reason = f"its log is growing, but no step could be read from it for {format_duration(waited)}; {remedy}"
     elif signals["since_known"]:
         why = "the usual length of its pauses is unknown" if waited < limit else "it has not been watched long enough"
         reason = f"{format_silence(waited, limit)}: {why}; {remedy}"

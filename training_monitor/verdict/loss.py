@@ -43,7 +43,9 @@ def analyze_loss(samples: Sequence[Observation]) -> LossAnalysis:
     for kind, judge in (("spike", _spike), ("divergence", _divergence), ("plateau", _plateau)):
         if reason := judge(finite):
             return LossAnalysis(kind, reason, last, best)
-    return LossAnalysis(None, "no anomaly" if len(finite) >= LEAST else "too few losses to judge", last, best)
+    return LossAnalysis(
+        None, "no anomaly" if len(finite) >= LEAST else "too few loss values to detect an anomaly", last, best
+    )
 
 
 def needs_analysis(before: LossAnalysis | None, loss: float | None) -> bool:

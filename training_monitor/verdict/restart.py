@@ -27,7 +27,10 @@ PositiveSeconds = Annotated[float, _SOME]
 SAME_FAILURES = 3
 FAILED_LOADS = 2
 DEATHS_OF_A_SUSPECT = 3
-SUSPECT = "several attempts resumed from this checkpoint and failed before their first step: older ones are tried first"
+SUSPECT = (
+    "several attempts resumed from this checkpoint and failed before their first step: "
+    "older checkpoints are tried first"
+)
 TIMES_SUSPECTED = 2
 _LOST = "lost"  # of an attempt that Ray forgot, see `own_failure`
 _KINDS = {  # by `Failure.error_class`, in words

@@ -96,7 +96,7 @@ class Door:
     def check_host(self, host: str | None) -> None:
         """Raise Refused for a host name that is not one of this page."""
         if not is_known_host(host, self._names, addresses=self._addresses):
-            raise Refused(421, "this host name is not allowed: specify it when you start the web server")
+            raise Refused(421, "this host name is not allowed: to allow it, add it when you start the web server")
 
     def check_site(self, origin: str | None, site: str | None, host: str | None) -> None:
         """Raise Refused for a request that another site's page makes."""

@@ -85,7 +85,7 @@ def answer(web: Web, request: Request) -> Reply | Stream:
     if route is None:
         raise Refused(404, "no page at this address")
     if request.method not in route.answers:
-        raise Refused(405, f"this address accepts only {' and '.join(route.answers)}")
+        raise Refused(405, f"this address accepts only {' and '.join(route.answers)} requests")
     if not (route.linked and request.method == "GET"):
         web.door.check_site(request.headers.get("origin"), request.headers.get("sec-fetch-site"), host)
     if not route.public:
@@ -101,7 +101,7 @@ def parse_target(method: str, target: str, headers: Mapping[str, str], body: byt
     try:
         values = dict(parse_qsl(query, strict_parsing=bool(query), max_num_fields=8))
     except ValueError:
-        raise Refused(400, "the part after the ? must have the form NAME=VALUE&NAME=VALUE") from None
+        raise Refused(400, "the query string (after the ?) must have the form NAME=VALUE&NAME=VALUE") from None
     return Request(method, path, values, headers, body)
 
 
@@ -247,7 +247,7 @@ def _asked(web: Web, request: Request) -> dict[str, Any]:
     try:
         asked = json.loads(request.body)
     except (ValueError, RecursionError):
-        raise Refused(400, "the body is not JSON") from None
+        raise Refused(400, "the request body is not JSON") from None
     if not isinstance(asked, dict):
         raise Refused(400, "expected a JSON object")
     return asked

@@ -197,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _request(self) -> Request:
         names = [name.lower() for name in self.headers]
         if names.count("host") != 1 or names.count("content-length") > 1:
-            raise Refused(400, "expected one Host header, and at most one Content-Length")
+            raise Refused(400, "expected exactly one Host header and at most one Content-Length header")
         headers = {name.lower(): value for name, value in self.headers.items()}
         if self.server.web.door.is_signed_in(headers.get("cookie"), headers.get("authorization")):
             self.server.places.keep(self.connection)

@@ -123,7 +123,7 @@ def explain_training(
     told = call_roll(site, meant, also=others, timeout=_time_left(clock, end), spy=spy, pace=pace)
     kept = None if told.seen.ranks else last_roll_call(store, site.target, meant.job)
     if kept:
-        before = f"Before {kept.job_id or meant.name} was ended, the roll call reported: {kept.text}"
+        before = f"Before {kept.job_id or meant.name} was terminated, the roll call reported: {kept.text}"
         told = replace(told, explanation=replace(told.explanation, text=f"{told.explanation.text} {before}"))
     return format_explanation(told)
 

@@ -55,6 +55,6 @@ def _faults(gpu: str, sections: list[str], name: str, value: str) -> Iterator[Fi
             what = f"{where}: {value} uncorrectable ECC errors ({name}) since its driver was loaded"
             yield finding("ecc", what, is_hardware="DRAM" not in name)
     elif section == "Remapped Rows" and name == "Remapping Failure Occurred" and value == "Yes":
-        yield finding("ecc", f"{where}: a faulty row of its memory could not be replaced", is_hardware=True)
+        yield finding("ecc", f"{where}: a faulty memory row could not be remapped", is_hardware=True)
     elif value == "Yes" and section in ("Remapped Rows", "Retired Pages") and name.startswith("Pending"):
         yield finding("ecc", f"{where}: faulty memory rows will not be remapped until the GPU is reset")

@@ -30,7 +30,7 @@ _KILLED = regex(r"[Oo]ut of memory: Kill(?:ed)? process (\d{1,10}) \((.{0,40}?)\
 _CHOSEN = regex(r"oom-kill:.{0,400}\btask=(.{0,40}?),pid=(\d{1,10})\b", re.ASCII)
 _HUNG = regex(r"INFO: task (.{0,40}):(\d{1,10}) blocked for more than (\d{1,9}) seconds", re.ASCII)
 _DENIED = (
-    "GPU faults (Xid) and out-of-memory kills are unknown: reading the kernel log there needs CAP_SYSLOG or "
+    "GPU faults (Xid) and out-of-memory kills are unknown: reading the kernel log requires CAP_SYSLOG or "
     "kernel.dmesg_restrict=0"
 )
 

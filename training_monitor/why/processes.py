@@ -346,8 +346,8 @@ def remedies_of(facts: HostFacts, answers: Sequence[StackAnswer], host: str) -> 
     if "none" in lacks:
         told.append(
             Hint(
-                f"{at}: Python stacks cannot be read: run pip install py-spy there, copy a py-spy there temporarily "
-                "({send_py_spy}), or create a training_monitor.TrainingMonitor in the script"
+                f"{at}: Python stacks cannot be read: run pip install py-spy there, copy a py-spy executable "
+                "there temporarily ({send_py_spy}), or create a training_monitor.TrainingMonitor in the script"
             )
         )
     if "late" in lacks:

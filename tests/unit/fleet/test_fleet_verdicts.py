@@ -399,7 +399,7 @@ def test_what_fails_is_logged_when_it_begins_and_when_it_is_over(caplog: pytest.
     said = sorted(record.getMessage() for record in caplog.records)
     assert [text.partition(":")[0] for text in said] == [
         "could not list the instances of the account",
-        "listing the account's instances works again",
+        "the account's instances can be listed again",
         "vast",
         "vast",
     ]

@@ -252,7 +252,7 @@ def test_an_allocation_that_is_not_known_is_not_none() -> None:
 
 def test_what_ray_cannot_place_is_a_warning_that_names_it() -> None:
     found = judge_ray(RayResources(8, 8, 1, 96, ("{'GPU': 99.0}: 1+ pending tasks/actors",)))
-    only(found, "warning", "Ray cannot place: {'GPU': 99.0}", "resources")
+    only(found, "warning", "Ray cannot satisfy these resource requests: {'GPU': 99.0}", "resources")
 
 
 # ---------------------------------------------------------------- EFA

@@ -308,7 +308,7 @@ def test_what_could_not_be_read_is_unknown_and_never_healthy(subtests: pytest.Su
 )
 def test_one_node_whose_gpus_cannot_be_read_is_not_healthy(gpu: Any) -> None:
     report, _ = report_of(worker={**WELL, "gpu": gpu})
-    assert report["verdict"] == "unknown" and issue(report, "Could not read the GPUs")
+    assert report["verdict"] == "unknown" and issue(report, "Could not query the GPUs")
 
 
 def test_a_ray_that_has_just_started_does_not_have_zero_gpus() -> None:

@@ -271,7 +271,7 @@ GPU_ROW = "{0}, GPU-{0}, NVIDIA H100, {1}, 40, 60000, 81559, {2}, 700.00, 60, Di
     [
         (97, 600, 1200, "its GPUs are busy"),
         (0, 70, 560, "GPUs idle"),
-        (100, 120, 300, "GPUs report full use at idle power"),
+        (100, 120, 300, "GPUs report full utilization at idle power"),
     ],
     ids=["at work", "idle", "waiting in a collective"],
 )

@@ -327,7 +327,7 @@ def test_a_list_of_instances_that_cannot_be_had_is_no_proof_that_one_is_gone(ben
 
     bench.transport._programs[0] = (("vastai",), silent)
     report = bench.terminate(SAVE_AND_DESTROY)
-    assert report.destroyed is False and "it may be gone" in (report.kept or "")
+    assert report.destroyed is False and "the instance may be gone" in (report.kept or "")
     assert "instance_kept" in bench.told
 
 

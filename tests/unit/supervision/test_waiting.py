@@ -261,7 +261,9 @@ def test_an_outage_ends_nothing_and_is_told_at_the_end(tmp_path: Path) -> None:
     world.there.unreachable(100, 700)
     report = world.wait("step=800")
     assert report.outcome == "met" and 600 <= report.unseen_seconds <= 700
-    assert "it could not be observed" in report.reason and any("cannot be reached" in said for said in world.said)
+    assert "the training could not be observed" in report.reason and any(
+        "cannot be reached" in said for said in world.said
+    )
 
 
 def test_what_ended_while_it_could_not_be_seen_is_told_afterwards(tmp_path: Path) -> None:
@@ -471,7 +473,7 @@ def test_a_full_disk_here_ends_nothing_and_is_told(tmp_path: Path) -> None:
 
     world = World(tmp_path)
     report = world.wait("step=500", store=Full(world.folder))
-    assert report.outcome == "met" and report.errors == ("the wait cannot be resumed by its handle: no space left",)
+    assert report.outcome == "met" and report.errors == ("the wait cannot be resumed with its handle: no space left",)
 
 
 # ---------------------------------------------------------------- what is kept

@@ -73,7 +73,7 @@ def test_an_unknown_key_changes_nothing_and_is_reported(subtests: pytest.Subtest
         with subtests.test(screen=screen):
             view = replace(START, screen=screen)
             for key in ("f12", "ctrl-z", "\x01", ""):
-                said = "" if screen in ("filter", "confirm") else f"{key} does nothing here"
+                said = "" if screen in ("filter", "confirm") else f"{key} has no function on this screen"
                 assert press(view, key) == (replace(view, message=said), [])
 
 

@@ -351,7 +351,7 @@ def test_an_old_alert_has_its_date_and_one_that_is_over_says_after_how_long() ->
     assert told(alert(1, "it idles", ago=200_000)) == ["> 01-30 19:06 warning run-1 30007001: it idles"]
     assert told(alert(2, "b", ago=200_000), alert(1, "a"))[0].startswith("> 02:39:00    warning")
     over = alert(1, "it idles", ago=700.0, ended=NOW - 100)
-    assert told(over) == ["> 02:28:20 warning run-1 30007001: over after 10m: it idles"]
+    assert told(over) == ["> 02:28:20 warning run-1 30007001: resolved after 10m: it idles"]
 
 
 def test_an_acknowledged_alert_stays_in_the_list_only() -> None:

@@ -79,7 +79,7 @@ def test_an_unknown_key_changes_nothing_and_is_reported(subtests: pytest.Subtest
             view = replace(START, screen=screen)
             for key in ("f12", "ctrl-z", "insert", "", "\x01"):
                 is_typed = screen in ("filter", "search", "search-back", "position", "edit", "confirm")
-                said = "" if is_typed else f"{key} does nothing here"
+                said = "" if is_typed else f"{key} has no function on this screen"
                 assert press(view, key) == (replace(view, message=said), [])
 
 
@@ -354,7 +354,7 @@ def test_l_hits_all_running_runs_that_are_shown_and_names_those_that_are_not() -
 
 def test_l_without_running_runs_says_so() -> None:
     view = after("l", snapshot=replace(SNAPSHOT, rows=(ended("done", FINISHED),)))
-    assert view.screen == "main" and "no RUNNING run with a process to signal is shown" in view.message
+    assert view.screen == "main" and "none of the RUNNING runs shown has a process to signal" in view.message
 
 
 # ---------------------------------------------------------------- deleting

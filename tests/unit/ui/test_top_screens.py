@@ -383,7 +383,7 @@ def test_what_is_not_known_is_no_zero() -> None:
     unknown = replace(EMPTY, rows=(bare,), gpu_error="nvidia-smi is not installed here", machine_error="no /proc here")
     text = shown(START, unknown, width=300, height=20)
     assert "0%" not in text and "CPU ? no /proc here" in text and "GPU ? nvidia-smi is not installed here" in text
-    assert "bare: it is unknown whether it is running" in text
+    assert "bare: cannot tell whether it is running" in text
 
 
 def test_a_gpu_that_cannot_be_asked_is_no_zero_where_no_run_is_there() -> None:
@@ -579,9 +579,7 @@ def test_the_question_before_deleting_says_what_goes_and_what_stays(subtests: py
             text = shown(replace(VIEWS["delete"], measured=measured))
             assert told in text and "Files elsewhere are kept." in text
     flat = replace(EMPTY, rows=(RunRow(run("old", folder=None, status=FINISHED, process=None), FINISHED),))
-    assert "All other files next to them are kept, including checkpoints." in shown(
-        after(START, "c", snapshot=flat), flat
-    )
+    assert "All other files are kept, including checkpoints." in shown(after(START, "c", snapshot=flat), flat)
 
 
 def test_deleting_a_run_that_may_be_alive_says_so_in_the_question() -> None:

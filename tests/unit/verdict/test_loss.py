@@ -67,7 +67,7 @@ def test_negative_losses_are_judged_by_their_size() -> None:
 
 def test_a_step_that_is_seen_twice_counts_once() -> None:
     twice = [Observation(10.0 * at, at // 2, loss=2.0) for at in range(30)]
-    assert analyze_loss(twice).reason == "too few losses to judge"
+    assert analyze_loss(twice).reason == "too few loss values to detect an anomaly"
 
 
 @pytest.mark.parametrize("samples", [[], [Observation(0.0, None)]])

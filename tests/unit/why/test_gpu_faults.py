@@ -102,7 +102,7 @@ def test_rows_and_pages_that_wait_for_a_reset_or_failed() -> None:
     later = ("ecc", f"{where}: faulty memory rows will not be remapped until the GPU is reset", False)
     assert faults(pending="Yes") == [later]
     assert faults(retired="Yes") == [later]
-    assert faults(failed="Yes") == [("ecc", f"{where}: a faulty row of its memory could not be replaced", True)]
+    assert faults(failed="Yes") == [("ecc", f"{where}: a faulty memory row could not be remapped", True)]
 
 
 @pytest.mark.parametrize("words", ["GPU requires reset", "[GPU requires reset]", "GPU is lost"])

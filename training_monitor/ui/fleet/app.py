@@ -160,7 +160,8 @@ def _confirm(view: FleetView, snapshot: FleetSnapshot, request: Do) -> FleetView
     keys = request.about
     gone = {*keys} - {row.key for row in snapshot.rows}
     if gone:
-        return said(view, f"cancelled: {plural(len(gone), 'member')} no longer listed; try again")
+        listed = f"{plural(len(gone), 'member')} {'is' if len(gone) == 1 else 'are'} no longer listed"
+        return said(view, f"cancelled: {listed}; try again")
     under_way = (*_under_way(view, snapshot), *((key, snapshot.timestamp) for key in keys))
     view = replace(view, marked=view.marked - {*keys}, asked=under_way, todo=(request,))
     return said(view, f"{request.name} requested for {plural(len(keys), 'member')}; alerts will report the result")

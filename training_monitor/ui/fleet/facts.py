@@ -108,7 +108,7 @@ def named_facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str
         ("run time", None if row.runtime_seconds is None else format_duration(row.runtime_seconds)),
         ("seen", None if row.last_updated is None else f"{format_age(member.now - row.last_updated)} ago"),
         ("groups", ", ".join(row.groups)),
-        ("target", f"{row.key}{', found there' if row.found else ''}"),
+        ("target", f"{row.key}{', found automatically' if row.found else ''}"),
         *((name, format_number(value)) for name, value in row.extra.items()),
     ]
     yield from ((name, text) for name, text in told if text)

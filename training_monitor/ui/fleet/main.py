@@ -173,7 +173,7 @@ def alert_line(
 ) -> Line:
     """Format the time, in `width` cells, level, member and text of an alert, or of those of one kind on several."""
     first, over = group[0], max((alert.ended or 0.0 for alert in group), default=0.0)
-    past = f"over after {format_duration(over - first.timestamp)}: " if over else ""
+    past = f"resolved after {format_duration(over - first.timestamp)}: " if over else ""
     style = base or ("dim" if past or first.acknowledged else _ALERT_STYLES.get(first.level, ""))
     who, said = _who_and_what(group, names, view)
     pieces = [
@@ -295,7 +295,7 @@ def _money(summary: FleetSummary) -> list[str]:
         hidden = summary.hidden_dollars_per_hour
         parts.append(f"{summary.hidden} not shown" + (f" ({format_price(hidden)}/h)" if hidden else ""))
     if summary.left_out:
-        parts.append(f"{plural(summary.left_out, 'training')} left out")
+        parts.append(f"{plural(summary.left_out, 'training')} without a row")
     return parts
 
 

@@ -51,7 +51,7 @@ _STEPS = """
     MEMBER 8, LAST LOSS 9, SAME STEP 9, LOSS SO FAR 11, STEPS/S 7, LAST STEP 9, BEST 6, $/1K 7, MEMBER 14, GPU% 4,
     TOTAL 7, TREND/1K 8, AT STEP 7, MEMBER 28
 """
-_DISK_COSTS = " A stopped instance still costs money for its disk, and may be unable to start again."
+_DISK_COSTS = " The disk of a stopped instance still costs money, and the instance may be unable to start again."
 _INDENT = "    "
 _EASY_TO_TYPE = regex(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with "destroy " it still fits on any screen
 
@@ -297,7 +297,7 @@ def describe_act(action: str, rows: Sequence[TrainingMetrics]) -> str:
     one, rented = len(rows) == 1, any(map(is_rented, rows))
     if action == "start":
         means = (
-            "If its GPUs are free, the machine starts and costs money again."
+            "If its GPUs are free, the machine starts again, and billing resumes."
             if one
             else "The machines start again, and billing resumes."
         )

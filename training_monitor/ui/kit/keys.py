@@ -89,7 +89,7 @@ def _answered(app: App[V, S], view: V, key: str, snapshot: S) -> V:
         return entry.act(view, snapshot)
     if screen.prompt:
         return type_text(view, view.typed + key) if len(key) == 1 and key.isprintable() else view
-    return said(view, f"{key} does nothing here")
+    return said(view, f"{key} has no function on this screen")
 
 
 def keys_of(app: App[V, S], view: V) -> tuple[Key[V, S], ...]:

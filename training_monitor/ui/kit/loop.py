@@ -152,7 +152,7 @@ def _obeyed(session: Session[V, S], view: V, command: Any, terminal: Terminal) -
         if isinstance(command, Do) and command.name == "shell":
             with terminal.lent():
                 code = run_on_terminal(session.step_aside(command))
-            return said(view, f"the shell has ended{f', exit code {code}' if code else ''}")
+            return said(view, f"the shell exited{f' with code {code}' if code else ''}")
         return session.obey(view, command)
     except TrainingMonitorError as error:
         return said(view, str(error))

@@ -70,7 +70,7 @@ def ask_signal_of_all(view: TopView, snapshot: RunsSnapshot) -> TopView:
     rows = [row for row in shown_runs(snapshot, view) if row.status == RUNNING]
     hit = [(row.run, processes) for row in rows if (processes := _processes_of(Item(row))[1])]
     if not hit:
-        return said(view, "no RUNNING run with a process to signal is shown")
+        return said(view, "none of the RUNNING runs shown has a process to signal")
     everyone = sum(row.status == RUNNING for row in snapshot.rows)
     hidden = f" ({everyone - len(rows)} more, hidden by the filter, receive no signal)" if everyone > len(rows) else ""
     return _menu(view, f"{plural(len(rows), 'RUNNING run')}{hidden}", hit, f"signal {len(rows)}")

@@ -95,7 +95,7 @@ def _sideways(name: str, by: int) -> Act:
 def _next_status(view: TopView, snapshot: RunsSnapshot) -> TopView:
     status = STATUS_FILTERS[(STATUS_FILTERS.index(view.status) + 1) % len(STATUS_FILTERS)]
     return replace(
-        view, status=status, message="showing runs of every status" if status is None else f"showing only {status}"
+        view, status=status, message="showing runs with any status" if status is None else f"showing only {status}"
     )
 
 
@@ -152,7 +152,7 @@ _PAGE = (BACK, QUIT, REFRESH, HELP, *SCROLLS)
 _MAIN: tuple[Key[Any, Any], ...] = (
     QUIT,
     HELP,
-    Key("s", "show only runs with the next status", _next_status, "status"),
+    Key("s", "show only runs with one status; press again for the next one", _next_status, "status"),
     Key("f", "show only runs whose name contains the typed text", start_filter, "filter"),
     Key("t", "show or hide the processes and threads of the selected run", _toggle_tree, "tree"),
     _EDITOR,
@@ -192,16 +192,21 @@ _EDIT: tuple[Key[Any, Any], ...] = (
     *ERASES,
 )
 _OUTPUT_KEYS: tuple[Key[Any, Any], ...] = (
-    Key("Esc", "cancel the current search; without one, go back", _close_output, "back"),
+    Key("Esc", "cancel the current search, or go back if there is none", _close_output, "back"),
     Key("Tab", "switch between stdout, stderr and both", acts.show_other_output, "other"),
     Key("F End G", "go to the end, and follow new output", do("end"), "follow"),
     Key("g Home", "go to the beginning", do("start"), "begin"),
-    Key(":", "go to a position in the file, in percent", change(screen="position", typed=""), "percent"),
-    Key("/", "search forwards from here to the end of the file", change(screen="search", typed=""), "search"),
-    Key("b", "search backwards from here", change(screen=SEARCHES[0], typed=""), "search back"),
+    Key(":", "go to a position in the file, entered as a percentage", change(screen="position", typed=""), "percent"),
+    Key("/", "search forwards from this position to the end of the file", change(screen="search", typed=""), "search"),
+    Key(
+        "b",
+        "search backwards from this position to the beginning of the file",
+        change(screen=SEARCHES[0], typed=""),
+        "search back",
+    ),
     Key(
         "n",
-        "next match in the search direction; after the last one, start over",
+        "next match in the search direction; after the last match, press again to start over",
         acts.search_again(turned=False),
         "next",
     ),

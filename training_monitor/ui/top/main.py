@@ -153,7 +153,7 @@ def problem_of(row: RunRow) -> str:
     parts = [f"its file cannot be read: {run.error}"] if run.error else []
     parts += [f"{row.status}: {row.reason}"] if row.reason and row.reason != run.error else []
     parts += [f"{FAILED}: {run.last_words or 'no error was reported'}"] if row.status == FAILED else []
-    parts += ["it is unknown whether it is running"] if row.status == UNKNOWN and not row.reason else []
+    parts += ["cannot tell whether it is running"] if row.status == UNKNOWN and not row.reason else []
     parts += [f"{word}: {row.verdict.reason}"] if (word := status_word(row)) in _SAID else []
     return "; ".join(parts)
 

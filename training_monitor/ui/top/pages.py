@@ -343,8 +343,8 @@ def _leap(request: EditVariable, variable: Variable | None, view: TopView) -> li
 
 
 def _deleted(run: Run, row: RunRow | None, view: TopView) -> list[list[Piece]]:
-    goes = "This permanently deletes the run's progress file, its control file and the outputs next to them"
-    stays = "All other files next to them are kept, including checkpoints"
+    goes = "This permanently deletes the run's progress file, its control file and its output files in the same folder"
+    stays = "All other files are kept, including checkpoints"
     if run.folder is not None:
         goes = "This permanently deletes the run's folder, including all checkpoints in it"
         stays = "Files elsewhere are kept"

@@ -250,7 +250,7 @@ def checkpoint_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     """Format the newest complete checkpoint, and the incomplete ones after it."""
     status, name = snapshot.status, "saved" if view.width < NARROW else "checkpoint"
     if snapshot.folder is None:
-        named = Hint("no output folder is known; set it with {output_dir=True}").spell("shell")
+        named = Hint("the output folder is unknown; set it with {output_dir=True}").spell("shell")
         return _fact(name, f"{NOT_KNOWN}  {named}", view, style="dim")
     if status is None or status.checkpoints is None:
         return _fact(name, NOT_KNOWN, view)
