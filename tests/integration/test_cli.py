@@ -163,7 +163,7 @@ def test_health_is_0_1_or_3_by_its_verdict(pod: Pod, job: str) -> None:
     report = json.loads(cli(*asked, "--json").stdout)
     assert report["verdict"] == "failed" and len(report["issues"]) == len(report["remedies"])
     give_gpus(pod, 100, 100, watts=90)
-    assert "a collective is waiting" in cli(*asked).stdout
+    assert "ranks are waiting in a collective" in cli(*asked).stdout
 
 
 def test_health_of_a_pod_that_does_not_exist_is_failed(kube: KubernetesApi) -> None:

@@ -20,7 +20,7 @@ from tests.loopback.vast import VastApi
 from training_monitor import check_job_status, start_process_job, stop_job
 
 DONE, RUNNING = "process:done", "process:running"
-NEEDS = "the target local needs Linux's /proc, which this machine (Darwin) does not have"
+NEEDS = "the target `local` requires Linux's /proc, which this machine (Darwin) does not have"
 RUN = "while :; do echo step 3/9 loss=0.25; sleep 0.2; done"
 
 

@@ -58,7 +58,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "supervise trainings and upload checkpoints": {
         "run": "supervise a command and restart it from its checkpoints",
         "restart": "supervise a Ray or Slurm job and restart it from its checkpoints",
-        "watch": "follow a training on a screen, send notices, and end it when it stalls (--terminate)",
+        "watch": "follow a training in the terminal, send notices, and end it when it stalls (--terminate)",
         "stop": "end a training and verify that it is gone; can upload its newest checkpoint and destroy its instance",
         "upload": "upload a file or folder from the target, and verify that it arrived",
     },

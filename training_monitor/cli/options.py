@@ -48,7 +48,8 @@ def add_supervision(command: CommandParser) -> None:
     command.take_over()
     command.flag(
         "--standby",
-        "wait while a supervisor on another machine is alive; do not restart a training that this supervisor ended",
+        "wait while a supervisor on another machine is alive; start no job if that supervisor supervised the training "
+        "until it ended",
     )
     command.notify()
     command.heartbeat()
@@ -108,8 +109,8 @@ def add_fleet_looks(command: CommandParser) -> None:
     command.value(
         "--log-path",
         "PATTERN",
-        "shell pattern of the training's log on its machine; the newest match is read (default: "
-        "/workspace/output/*/training.log and others)",
+        "shell pattern for the training's log on its machine; the newest match is read (default: "
+        "/workspace/output/*/training.log, the logs of process jobs and Ray drivers, /workspace/*.log)",
         action="append",
     )
     command.flag("--no-history", "record nothing for `training-monitor history`")

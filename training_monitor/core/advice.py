@@ -51,7 +51,9 @@ class Advised:
     line: str
 
 
-_LOG_IN = "log in once in a terminal, as the message describes, then try again: training-monitor cannot answer prompts"
+_LOG_IN = (
+    "log in once in a terminal, as the message describes, then try again: prompts cannot be answered in the background"
+)
 _WAITS = "run the program once in a terminal, and answer its prompt there"
 _CERTIFICATE = "renew the certificate, and check that the clocks of this machine and the server agree"
 _KEYS = "check the user name, and check that the host has your public key (ssh-add -l lists the keys in your agent)"
@@ -103,7 +105,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (
             r"(?:Username|Password) for 'https?:|(?:^|\s)(?:password|username|(?<!last )login):\s*\Z"
             r"|\[sudo\] password for [^\n]{1,100}:\s*\Z",
-            "save the credentials where the program looks for them: training-monitor cannot answer the prompt",
+            "save the credentials where the program looks for them: the prompt cannot be answered in the background",
         ),
         (
             r"\[y/n\]|\(y/n\)|\(yes/no\)|enter your [\w -]{0,40}(?:code|key|password|token)"

@@ -200,11 +200,12 @@ class WatchedJob(PublicValue):
         if named > 1 or (named == 0 and self.pid is None):
             raise SettingsError("job", self.job_id, "one of job_id, log_file, log_paths and pid")
         if self.job_id is not None and (self.pid_file is not None or self.pid is not None):
-            raise SettingsError(
-                "pid_file", self.pid_file, "no PID or PID file, because job_id identifies the processes"
-            )
-        if self.pid is not None and (self.pid_file is not None or self.pid < 1):
-            raise SettingsError("pid", self.pid, "a process ID of at least 1, and no pid_file")
+            key, value = ("pid", self.pid) if self.pid_file is None else ("pid_file", self.pid_file)
+            raise SettingsError(key, value, "either job_id or a PID (pid, pid_file), not both")
+        if self.pid is not None and self.pid_file is not None:
+            raise SettingsError("pid_file", self.pid_file, "either pid or pid_file, not both")
+        if self.pid is not None and self.pid < 1:
+            raise SettingsError("pid", self.pid, "a process ID of at least 1")
 
     @property
     def label(self) -> str:

@@ -38,7 +38,15 @@ from training_monitor.fleet.config import DEFAULT_LOG_PATHS, FleetConfig
 from training_monitor.fleet.metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.fleet.rows import Listed, Seen, metrics_of
 from training_monitor.fleet.search import Found, Search, identity_of, name_of
-from training_monitor.fleet.values import MOST_RUN, REPORTED, FleetSample, MemberSpec, TargetReading, sample_of
+from training_monitor.fleet.values import (
+    MOST_BESIDE,
+    MOST_RUN,
+    REPORTED,
+    FleetSample,
+    MemberSpec,
+    TargetReading,
+    sample_of,
+)
 from training_monitor.logs.patterns import LogPattern, parse_metrics
 from training_monitor.logs.sources import OUTPUT, PROGRESS, place_of
 from training_monitor.look.host import GPU_SECONDS, LogHost, gpu_question, log_host_question
@@ -64,7 +72,6 @@ if TYPE_CHECKING:
 JUDGE_SECONDS, RENEW_SECONDS = 30.0, 120.0  # between two judgements; for a training that only makes further steps
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
 FIND_NAMED_SECONDS = 300.0  # between two searches for a named training that was not found
-MOST_BESIDE = 20  # trainings beside a member, running ones first, that are looked at
 KEPT_SAMPLES, KEPT_SECONDS = 240, 6 * 3600.0
 KEPT_LOOKS = MOST_LOOKS  # judged by fewer, a training that stays slow may seem well again
 ROW_SECONDS = 5.0

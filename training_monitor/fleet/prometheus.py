@@ -22,7 +22,7 @@ from training_monitor.core.values import Verdict
 from training_monitor.fleet.columns import FleetColumn
 from training_monitor.fleet.metrics import FLEET_COLUMNS, Thresholds, TrainingMetrics, end_with_machine, has_nan
 from training_monitor.fleet.rows import HEALTH_LEVELS
-from training_monitor.fleet.values import FleetSnapshot
+from training_monitor.fleet.values import MOST_BESIDE, FleetSnapshot
 from training_monitor.vast.cost import HOUR
 from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED, STATES, VERDICTS
 
@@ -304,7 +304,7 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         lambda s: s.late,
     ),
     "trainings_omitted": (
-        "Number of trainings on the members' targets that exceed the maximum per member and have no series.",
+        f"Number of trainings without series: at most {MOST_BESIDE} per member are exported besides the member's own.",
         lambda s: s.summary.left_out,
     ),
     "account_up": (

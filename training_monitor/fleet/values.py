@@ -18,6 +18,7 @@ JOB_ID = text(
 )
 LOG_PATHS = items(text("a list of paths or shell patterns"), "a list of paths or shell patterns")
 _TEXT = text("a non-empty string")
+MOST_BESIDE = 20  # trainings beside a member, running ones first, that are looked at
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -129,7 +129,8 @@ def _see_held(held: list[Answer[Any]]) -> None:
     if held and held[0].failure:
         raise CommandFailed(
             f"the request to stop the job could not be recorded: {held[0].failure.what}",
-            hint="free disk space on the target, or stop the job's supervisor, which may restart the job",
+            hint="free up space on the target's disk and stop the job again, or stop the job's supervisor; otherwise, "
+            "the supervisor may restart the job",
         ) from held[0].failure
 
 

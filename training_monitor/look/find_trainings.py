@@ -441,7 +441,10 @@ def _has_gpu(seen: SeenProcesses, pids: Sequence[int]) -> bool | None:
 def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]:
     """Yield what keeps us from knowing more, and how the user can fix it."""
     if main in seen.cut_commands:
-        yield f"only the first {COMMAND_BYTES} bytes of the arguments of process {main} were read: specify its log"
+        yield (
+            f"only the first {COMMAND_BYTES} bytes of the command line of process {main} were read, so a log named "
+            "after them was not detected: specify the log"
+        )
     if main not in seen.cwds:
         yield (
             f"no permission to read the open files of process {main}: run this as its user or as root, or "

@@ -126,8 +126,8 @@ def _judge_spinning(nodes: Sequence[NodeGpus], verdict: Verdict | None, *, is_al
     is_stalled = is_all_that_works and verdict is not None and verdict.state == "stalled"
     return Finding(
         "failed" if is_stalled else "warning",
-        f"{_places(nodes, spinning)} at {used:.0f} % utilization but idle power ({_watts(gpus)}): a collective "
-        "is waiting",
+        f"{_places(nodes, spinning)} at {used:.0f} % utilization but idle power ({_watts(gpus)}): ranks are "
+        "waiting in a collective",
         "one rank is missing or slow: run `why` in a shell, or explain_training, to see which one",
     )
 

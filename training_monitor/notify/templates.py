@@ -213,7 +213,7 @@ def listing_failed(owner: str, *, seconds: float, error: str, generation: int = 
 def listing_works(owner: str, *, seconds: float, generation: int = 0) -> Notice:
     """Report that the instances can be listed again, after `seconds`."""
     fields = [("Owner", owner), ("After", format_duration(seconds))]
-    return _about_account("listing_works", "✅ Instances Are Listed Again", owner, fields, "", generation, "normal")
+    return _about_account("listing_works", "✅ Instances Can Be Listed Again", owner, fields, "", generation, "normal")
 
 
 def unreachable(about: About, *, seconds: float, error: str) -> Notice:
@@ -241,7 +241,7 @@ def state_unwritable(about: About, *, seconds: float, error: str) -> Notice:
 def state_writable(about: About, *, seconds: float, folder: str) -> Notice:
     """Report that the state folder can be used again, after `seconds`."""
     fields = [("After", format_duration(seconds)), ("Folder", folder)]
-    return _notice("state_writable", "✅ State Folder Works Again", about, fields)
+    return _notice("state_writable", "✅ State Folder Can Be Used Again", about, fields)
 
 
 def taken_over(job: str, *, reason: str, number: int) -> Notice:

@@ -339,7 +339,9 @@ class TrackedVariables:
         """
         for name in variables:
             if not isinstance(name, str) or not 0 < len(name) <= MOST_NAME:
-                raise ValueError(f"a variable's name is a string of at most {MOST_NAME} characters, not {name!r:.200}")
+                raise ValueError(
+                    f"a variable's name must be a string of 1 to {MOST_NAME} characters, not {name!r:.200}"
+                )
         if len({*self.values, *variables}) > MOST_VARIABLES:
             raise ValueError(f"at most {MOST_VARIABLES} variables can be tracked")
         for name, value in variables.items():

@@ -100,7 +100,7 @@ class SupervisionHandle:
         if self._error:
             raise self._error
         if self._report is None:
-            raise TrainingMonitorError(f"{self.label} is no longer being watched", hint="start the supervision again")
+            raise TrainingMonitorError(f"{self.label} is no longer being watched", hint="restart supervision")
         return self._report
 
     def stop_looking(self) -> None:

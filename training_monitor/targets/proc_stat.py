@@ -44,7 +44,7 @@ _NOTHING = {
 _STATES = {
     "R": "running",
     "S": "sleeping",
-    "D": "waiting for a disk",
+    "D": "waiting for disk I/O",
     "I": "idle",
     "T": "stopped",
     "t": "held by a debugger",

@@ -156,7 +156,8 @@ def setup_ssh_key(path: str | None = None, *, transport: Transport | None = None
         raise denial
     said = last_words(result)
     raise CommandFailed(
-        f"{path}.pub is not among the account's ssh keys after it was registered (vastai printed: {said or 'nothing'})",
+        f"{path}.pub could not be registered: the account's ssh keys do not include it "
+        f"(vastai printed: {said or 'nothing'})",
         target="vast.ai",
         argv=result.argv,
         result=result,

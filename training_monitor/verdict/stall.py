@@ -360,8 +360,8 @@ def _describe(run: Run, signals: dict[str, Any]) -> str:
     pause, phase = signals["pause"], run.last.seen.phase
     written = "only lines without a step were logged" if has_grown(run.waiting) else "nothing written"
     proofs = {
-        "spinning": "GPUs report full utilization at idle power: a collective is waiting",
-        "blocked": f"{idle}{written}, its processes are waiting for a disk (state D)",
+        "spinning": "GPUs report full utilization at idle power: ranks are waiting in a collective",
+        "blocked": f"{idle}{written}, its processes are waiting for disk I/O (state D)",
         "quiet": f"{idle}its processes use no CPU, {written}",
         "idle": "GPUs idle",
         "spoken": f"{idle}although its log is still growing"

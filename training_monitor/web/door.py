@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import Hint
 from training_monitor.core.store import Store
 from training_monitor.web.access import (
     CLOCK_SECONDS,
@@ -96,7 +97,8 @@ class Door:
     def check_host(self, host: str | None) -> None:
         """Raise Refused for a host name that is not one of this page."""
         if not is_known_host(host, self._names, addresses=self._addresses):
-            raise Refused(421, "this host name is not allowed: to allow it, add it when you start the web server")
+            hint = Hint("to allow it, restart the web server with {name=HOST}").spell("shell")
+            raise Refused(421, f"this host name is not allowed: {hint}")
 
     def check_site(self, origin: str | None, site: str | None, host: str | None) -> None:
         """Raise Refused for a request that another site's page makes."""

@@ -16,11 +16,10 @@ from training_monitor.core.models import Answer
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.fleet.config import FleetConfig
-from training_monitor.fleet.member import MOST_BESIDE
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.prometheus import format_metrics
 from training_monitor.fleet.search import FIND_SECONDS, Search
-from training_monitor.fleet.values import MemberSpec
+from training_monitor.fleet.values import MOST_BESIDE, MemberSpec
 from training_monitor.look.check import check_training
 from training_monitor.look.find_trainings import SEARCHED_FOR, FoundFile, FoundTrainings
 from training_monitor.look.meant import MeantTraining

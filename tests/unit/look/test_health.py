@@ -155,8 +155,8 @@ def test_full_load_at_idle_power_is_a_collective_that_waits() -> None:
     spinning = [gpu(100, power=110), gpu(100, power=130)]
     words = "all 2 GPUs at 100 % utilization but idle power (120 of 700 W)"
     only(on(*spinning, state="running"), "warning", words, "explain_training")
-    only(on(*spinning), "warning", "a collective is waiting")
-    only(on(*spinning, state="stalled", verdict="failed"), "failed", "a collective is waiting", "rank")
+    only(on(*spinning), "warning", "ranks are waiting in a collective")
+    only(on(*spinning, state="stalled", verdict="failed"), "failed", "ranks are waiting in a collective", "rank")
 
 
 def test_one_idle_gpu_of_eight_is_named_where_a_program_is_loaded_on_it() -> None:

@@ -774,4 +774,4 @@ def test_an_orphan_and_an_outage_are_told_in_these_words(bench: Bench) -> None:
     assert "\n\nIt will be destroyed when it is 10 minutes old.\n" in orphan and "Target: vast://2" in orphan
     assert outage.startswith("📡 Instances Cannot Be Listed\n\nTarget: vast.ai\nOwner: me\nFor: 1")
     assert "broken" in outage and outage.endswith("\n\nNext: training-monitor doctor")
-    assert works.startswith("✅ Instances Are Listed Again\n\nTarget: vast.ai\nOwner: me\nAfter: ")
+    assert works.startswith("✅ Instances Can Be Listed Again\n\nTarget: vast.ai\nOwner: me\nAfter: ")

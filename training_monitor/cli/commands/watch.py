@@ -1,4 +1,4 @@
-"""`watch`: follow a training on a screen, send notices, and end it when it stalls, if you say so."""
+"""`watch`: follow a training in the terminal, send notices, and end it when it stalls, if you say so."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def declare(command: CommandParser) -> None:
     mode.add_argument("--stream", action="store_true", help="follow the log line by line (default on a terminal)")
     mode.add_argument("--poll", action="store_true", help="read the log at intervals (default without a terminal)")
     mode.add_argument("--once", action="store_true", help="exit after one look, with the exit status of `check`")
-    command.flag("--plain", "print one status line instead of a screen")
+    command.flag("--plain", "print one status line instead of the full-screen view")
     command.heartbeat()
     command.outage_after()
     command.flag("--terminate", "end the training if it stays stalled for the grace period")

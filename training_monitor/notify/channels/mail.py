@@ -91,7 +91,7 @@ class Email(Channel):
         ),
         (
             r"^(?:552|452)\b|mailbox (?:is )?full",
-            "empty the recipient's mailbox, or use another address: the mailbox is full",
+            "the recipient's mailbox is full: empty it, or use another address",
         ),
         (r"^55[013]\b|refused every recipient", "check the addresses of the recipient and the sender"),
     )

@@ -28,10 +28,13 @@ class Ntfy(Channel):
     name = "ntfy"
     markup = Markup(1300)  # the limit is 4096 bytes, and a unit has at most three
     advice = advice_of(
-        (rf"{_CODE}42909\b", "check the token of the topic, then wait: too many logins have failed"),
+        (rf"{_CODE}42909\b", "too many logins have failed: check the topic's access token, then wait"),
         (rf"{_CODE}42908\b", "wait until tomorrow, or upgrade the plan: today's message quota is used up"),
-        (rf"{_CODE}401\d\d\b|\"error\":\s*\"unauthorized", "check the token of the topic"),
-        (rf"{_CODE}403\d\d\b|\"error\":\s*\"forbidden", "check the token of the topic: it has no permission to write"),
+        (rf"{_CODE}401\d\d\b|\"error\":\s*\"unauthorized", "check the topic's access token"),
+        (
+            rf"{_CODE}403\d\d\b|\"error\":\s*\"forbidden",
+            "check the topic's access token: it has no permission to write",
+        ),
         (rf"{_CODE}429\d\d\b|limit reached", "wait, then try again: the service limits the message rate"),
     )
 

@@ -39,7 +39,7 @@ class SlackWebhook(Channel):
         (r"not_in_channel", "invite the app to the channel"),
         (r"invalid_token", f"{_WEBHOOK}: its secret is no longer valid"),
         (r"no_service|no_active_hooks", f"{_WEBHOOK}: it was disabled or removed"),
-        (r"no_team|team_disabled", "check the workspace: it was deleted or disabled"),
+        (r"no_team|team_disabled", "the workspace was deleted or disabled: restore it, or use another workspace"),
         (
             r"action_prohibited|posting_to_general",
             "choose another channel: a workspace administrator does not allow posts in this one",

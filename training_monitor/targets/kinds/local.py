@@ -46,6 +46,6 @@ def check_this_machine() -> None:
     """
     if not os.path.exists(_PROC):
         raise LocalFailure(
-            f"the target local needs Linux's /proc, which this machine ({os.uname().sysname}) does not have",
+            f"the target `local` requires Linux's /proc, which this machine ({os.uname().sysname}) does not have",
             hint="use a Linux target: ssh://host, a pod or vast://ID",
         )

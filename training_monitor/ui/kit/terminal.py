@@ -442,7 +442,7 @@ def check_terminal() -> None:
     """Raise TrainingMonitorError if stdin or stdout is not a terminal, or it cannot move its cursor."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         hint = Hint("use {once=True} or {json=True}").spell("shell")  # where screens are
-        raise TrainingMonitorError("the screen needs a terminal on stdin and stdout", hint=hint)
+        raise TrainingMonitorError("the full-screen view requires a terminal on stdin and stdout", hint=hint)
     name, hint = os.environ.get("TERM", ""), Hint("set TERM=xterm, or use {once=True}").spell("shell")
     try:
         curses.setupterm(name or "unknown", sys.stdout.fileno())

@@ -235,7 +235,7 @@ def process_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
     if process.processes is not None:
         segments.append([(plural(process.processes, "process", "processes"), "")])
     if process.blocked:
-        segments.append([(f"{process.blocked} waiting for a disk", "warn")])
+        segments.append([(f"{process.blocked} waiting for disk I/O", "warn")])
     segments.append([("since ", "dim"), (_since(process.since, snapshot.now), "")])
     if process.command:
         segments.append([(view.safe(process.command), "dim")])
