@@ -323,7 +323,7 @@ def test_a_job_is_also_found_by_its_bare_name(typed: str, job: str) -> None:
 
 def test_a_name_that_is_nearly_right_gets_a_suggestion(job: str) -> None:
     done = cli("logs", "head", "process:stepz")
-    assert done.returncode == 2 and "no training 'stepz'; there is steps" in done.stderr
+    assert done.returncode == 2 and "no training 'stepz'; similar names: steps" in done.stderr
 
 
 def test_jobs_that_cannot_be_listed_are_unknown(pod: Pod, tmp_path: Path) -> None:

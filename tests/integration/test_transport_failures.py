@@ -53,7 +53,7 @@ class TestKubectl:
 
     def test_a_container_that_does_not_exist_is_no_missing_pod(self) -> None:
         error = failure("k8s://default/head/sidecar")
-        assert type(error) is LocalFailure and "name one of the pod's containers" in str(error)
+        assert type(error) is LocalFailure and "specify one of the pod's containers" in str(error)
 
     def test_a_pod_that_is_down_is_unreachable(self, kube: KubernetesApi, pod: Pod) -> None:
         pod.states["main"] = ContainerState(waiting="CrashLoopBackOff")

@@ -419,8 +419,8 @@ def test_a_wrong_name_or_mixture_is_refused(tmp_path: Path) -> None:
     for words, told in (
         (("--name", "gpu1.lan:80", "--mock"), "without a port"),
         (("--name", "", "--mock"), "--name"),
-        (("--mock", "my-pod"), "shows made-up instances"),
-        (("--mock", "--vast"), "shows made-up instances"),
+        (("--mock", "my-pod"), "shows simulated instances"),
+        (("--mock", "--vast"), "shows simulated instances"),
         ((), "TARGET"),
         (("my-pod#-x",), "process:NAME"),
     ):

@@ -148,7 +148,7 @@ def test_an_instance_that_can_be_neither_listed_nor_asked_for_is_not_lost() -> N
     world.lying, world.show_fails = [row(1)], True
     assert update(monitor, world)["vast://2"].status == "running"
     rows = update(fleet(world, MemberSpec("vast://9"), MemberSpec("vast://1")), world)
-    assert rows["vast://9"].status == "unknown" and "whether it was destroyed is unknown" in (
+    assert rows["vast://9"].status == "unknown" and "it is unknown whether it was destroyed" in (
         rows["vast://9"].error or ""
     )
 

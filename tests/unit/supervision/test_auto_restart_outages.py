@@ -312,7 +312,7 @@ def test_a_stop_after_the_next_attempt_was_planned_is_obeyed(bench: Bench) -> No
 def test_a_start_whose_answer_is_always_lost_is_tried_again_at_intervals(bench: Bench) -> None:
     bench.jobs.drop_starts = 5
     assert bench.restart()["success"] and bench.clock.elapsed >= 5 * 30
-    assert any("trying again" in text for text in bench.said("unreachable"))
+    assert any("starting it again" in text for text in bench.said("unreachable"))
 
 
 def test_a_failure_on_our_own_side_is_no_failure_of_the_start_or_the_stop(bench: Bench) -> None:

@@ -484,7 +484,7 @@ QUESTIONS = [
     (f"echo '{SIGN_IN}' >&2; sleep 60", "devicelogin", "log in once in a terminal"),
     (f"echo '{SIGN_IN}'; sleep 60", "devicelogin", "log in once in a terminal"),
     ("printf \"Enter passphrase for key '/k': \" >&2; sleep 60", "Enter passphrase", "ssh-add"),
-    ("printf 'Destroy instance 4? [y/N] '; sleep 60", "[y/N]", "prompts for input"),
+    ("printf 'Destroy instance 4? [y/N] '; sleep 60", "[y/N]", "answer its prompt there"),
     ("echo 'step one done'; echo 'step two' >&2; sleep 60", "step two", "a longer timeout"),
 ]
 
