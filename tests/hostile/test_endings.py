@@ -26,6 +26,7 @@ from tests.hostile.disks import fill_up, small_disk
 from tests.hostile.tries import tried
 from tests.integration.conftest import MARK, Surroundings, pids, wait_until
 from tests.requirements import require
+from training_monitor.agents.mcp.server import LEAVING_SECONDS
 from training_monitor.cli.command_table import list_commands
 from training_monitor.jobs.process_jobs import start_process_job
 
@@ -437,7 +438,9 @@ def test_a_command_that_waits_for_a_locked_database_ends_all_the_same(
         database.execute("ROLLBACK")
 
 
-def test_mcp_ends_soon_after_its_input_while_a_call_hangs(environ: dict[str, str], surroundings: Surroundings) -> None:
+def test_mcp_ends_some_time_after_its_input_while_a_call_hangs(
+    environ: dict[str, str], surroundings: Surroundings
+) -> None:
     (surroundings.tools / "kubectl").write_text(HANGING)
     (surroundings.tools / "kubectl").chmod(0o755)
     [server] = start_all("pod", environ, surroundings, ["mcp"], 0)
@@ -445,6 +448,6 @@ def test_mcp_ends_soon_after_its_input_while_a_call_hangs(environ: dict[str, str
     began = time.monotonic()
     assert server.process.stdin
     server.process.stdin.close()
-    assert server.process.wait(30) == 0 and "Traceback" not in server.said()
-    assert time.monotonic() - began < 1.5 + 10 * python_start()
+    assert server.process.wait(60) == 0 and "Traceback" not in server.said()
+    assert time.monotonic() - began < LEAVING_SECONDS + 1.5 + 10 * python_start()
     assert wait_until(lambda: not [pid for pid in pids() if pid in surroundings.processes()], 5)
