@@ -73,7 +73,7 @@ def _heading(argument: Argument) -> str:
 
 def _targets() -> Iterator[tuple[str, str]]:
     """The forms of a target and their meanings."""
-    yield "POD", "the name of a pod in the namespace that --namespace gives"
+    yield "POD", "the name of a pod in the namespace set by --namespace"
     yield from ((kind.form, kind.is_a) for kind in KINDS.values())
 
 

@@ -19,7 +19,7 @@ FILES, FOLDERS = "files", "folders"
 TARGETS, MEMBERS, MEMBER_GROUPS, USERS, HISTORY = "targets", "members", "groups", "users", "history"
 
 WHAT = "training: PID, log file or pattern, Ray job, process:NAME or name (default: all found)"
-STALLS = "time without a step that counts as a stall (4 times that if there is other activity)"
+STALLS = "time without progress until the training counts as stalled (4 times that if active)"
 
 
 def seconds_from(least: float, *, below: float = 1e9, above: float = -1.0) -> Callable[[str], float]:

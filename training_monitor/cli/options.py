@@ -44,12 +44,11 @@ def add_supervision(command: CommandParser) -> None:
         default=10,
     )
     command.roll_call()
-    command.flag("--fresh-start", "start from step 0 even if checkpoints exist but none is complete")
+    command.flag("--fresh-start", "allow a start from step 0 if none of the existing checkpoints is complete")
     command.take_over()
     command.flag(
         "--standby",
-        "wait while a supervisor on another machine is alive; start no job if that supervisor supervised the training "
-        "until it ended",
+        "wait while a supervisor on another machine is alive; if the training ends under that supervisor, start no job",
     )
     command.notify()
     command.heartbeat()

@@ -14,7 +14,7 @@ from training_monitor.targets.transport import Transport
 def verify_ray_resources(
     head_pod: str | Target, namespace: str = "default", *, transport: Transport | None = None
 ) -> RayResourcesReport:
-    """Query a Ray head for the GPUs and CPUs of its cluster. Failures of the target do not raise exceptions.
+    """Query a Ray head for the GPUs and CPUs of its cluster. If it cannot be queried, no exception is raised.
 
     Returns:
         A report with the numbers of GPUs and CPUs, and with `pending_demands`, the requests that are not yet served. If

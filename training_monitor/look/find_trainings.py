@@ -442,8 +442,8 @@ def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]
     """Yield what keeps us from knowing more, and how the user can fix it."""
     if main in seen.cut_commands:
         yield (
-            f"only the first {COMMAND_BYTES} bytes of the command line of process {main} were read, so a log named "
-            "after them was not detected: specify the log"
+            f"only the first {COMMAND_BYTES} bytes of the command line of process {main} were read; a log path "
+            "beyond that was not detected: specify the log"
         )
     if main not in seen.cwds:
         yield (

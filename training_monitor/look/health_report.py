@@ -100,7 +100,7 @@ def get_training_health(
 ) -> HealthReport:
     """Report the health of GPUs, EFA, checkpoints, Ray, a job, pods and disks.
 
-    Failures of the target do not raise exceptions.
+    If the target cannot be queried, no exception is raised.
 
     Args:
         head_pod: the Ray head, or any other target.

@@ -53,13 +53,13 @@ def gpu_question(limit: float = 10.0) -> Question[tuple[GpuTable, tuple[GpuProce
 def check_gpu_utilization(
     head_pod: str | Target, namespace: str = "default", *, timeout: float = 10.0, transport: Transport | None = None
 ) -> GpuReport:
-    """Query the GPU utilization of a target with nvidia-smi. Failures of the target do not raise exceptions.
+    """Query the GPU utilization of a target with nvidia-smi. If it cannot be queried, no exception is raised.
 
     Returns:
         A report. `healthy` is True if the query succeeded, found GPUs, and reported no errors. `busy` is True if at
         least one GPU is computing; a GPU that only waits in a collective, at idle power, does not count. Utilizations
         are in percent, memory in MB, power in watts, temperatures in °C. Values that nvidia-smi does not report ([N/A],
-        MIG, ERR!) are None and do not count in `avg_utilization`, which is None if no value is known.
+        MIG, ERR!) are None and are excluded from `avg_utilization`, which is None if no value is known.
     """
     site = Site.of(head_pod, namespace, transport)
     try:

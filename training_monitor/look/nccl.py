@@ -82,7 +82,7 @@ def parse_nccl_transport(text: str) -> NcclTransport:
 
     Returns:
         An NcclTransport. `transport` is efa, socket, ib, fastsocket, fallback (the plugin exists but found no provider,
-        or NCCL did not find the plugin and logged no network) or unknown. The other fields are the AWS plugin's
+        or NCCL did not find the plugin and did not log its network) or unknown. The other fields are the AWS plugin's
         `provider` and version, the number of network interfaces, whether GPUDirect RDMA is enabled (None if not
         logged), and the decisive line as `evidence`, at most 200 characters.
     """
@@ -236,7 +236,9 @@ def check_efa_utilization(
     timeout: float = 15.0,
     transport: Transport | None = None,
 ) -> EfaClusterReport:
-    """Check whether NCCL uses EFA on a target and on all given pods. Failures of a target do not raise exceptions.
+    """Check whether NCCL uses EFA on a target and on all given pods.
+
+    If a target cannot be queried, no exception is raised.
 
     Returns:
         A report. `efa_active` is True (the EFA counters increase, or NCCL selected the efa provider), False (NCCL logs

@@ -83,7 +83,7 @@ class TrainingMonitor:
         tee_outputs: also copy stdout and stderr to files next to the progress file.
         handle_signals: report SIGTERM and SIGINT as CANCELED. If SIGTERM has no other handler, the signal then raises
             SystemExit(143), so that `finally` blocks run; a second SIGTERM kills the process. As with Ctrl-C, the
-            exception is raised only once any C code that is running has returned.
+            exception is raised only after any running C code has returned.
         interval: seconds between writes of the background thread, at most 2.
         config: the settings of the run: a mapping or an argparse.Namespace with at most 100 values. `top` shows these
             settings, and marks those that differ from the settings of other runs.

@@ -212,7 +212,7 @@ class _Terminator:
     def explain(self, state: Termination) -> Termination:
         """Take the roll call of a run that hangs, before it is ended."""
         watcher, timeout = self.watcher, state.plan.roll_call_timeout
-        text = f"inspecting all ranks before stopping the training, for at most {format_duration(timeout)}"
+        text = f"inspecting all ranks for at most {format_duration(timeout)} before stopping the training"
         self.tell("stopping", text)
         kept = explain_before_end(watcher.reached(), watcher.job, watcher.store, timeout=timeout)
         self.tell("explained", kept.text)
