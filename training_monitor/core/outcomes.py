@@ -76,10 +76,10 @@ class TerminationReport(PublicValue):
     disk or driver). `checkpoint` is the checkpoint that was chosen for upload. `destroyed` is True if the service
     confirmed that it destroyed the instance. `destroyed` is False if the instance was kept; `kept` then contains the
     reason. `gone` is true if two responses from the service agree that the instance does not exist; if `destroyed` is
-    not True in that case, the instance disappeared on its own or the confirmation was lost. `unlisted_checkpoints` is the
-    number of older checkpoints that were not inspected and are not in `checkpoints`. `success` is true if every planned
-    action was done. `explanation` is the cause of a hang, and `roll_call` is the folder with the data collected from
-    the ranks.
+    not True in that case, the instance disappeared on its own or the confirmation was lost. `unlisted_checkpoints` is
+    the number of older checkpoints that were not inspected and are not in `checkpoints`. `success` is true if every
+    planned action was done. `explanation` is the cause of a hang, and `roll_call` is the folder with the data collected
+    from the ranks.
     """
 
     success: bool
