@@ -111,11 +111,11 @@ def test_each_command_works_beside_all_of_them(folder: Path, capfd: pytest.Captu
         (["check", "local", "good", "--field", "step"], 0),
         (["watch", "local", "good", "--once"], 0),
         (["stop", "local", "process:good"], 0),
-        (["fleet", "local", "--once"], 0),
+        (["fleet", "local", "--once"], None),  # it depends on the other trainings on this machine
         (["top", str(folder), "--once"], 0),
     ]:
         tried()
-        assert main(argv) == status, (argv, capfd.readouterr())
+        assert main(argv) in ((0, 1, 3) if status is None else (status,)), (argv, capfd.readouterr())
         out, err = capfd.readouterr()
         assert "\x1b" not in out + err and "Traceback" not in err and len(err) < 2000
         if argv == ["status", "local"]:

@@ -82,7 +82,7 @@ class Heard:
 
     def until_term(self, job_id: str) -> float:
         """Seconds from the verdict to TERM."""
-        return self.at(f"ending {job_id}") - self.at(f"{job_id} stalled")
+        return self.at(f"stopping {job_id}: ") - self.at(f"{job_id} stalled")
 
 
 class SilentInTheMiddle:

@@ -410,7 +410,7 @@ class Supervisor(Hands):
     def explain(self, run: RunState, job_id: str) -> RunState:
         """Take the roll call of a job that hangs, before it is ended."""
         timeout = self.policy.roll_call_timeout
-        text = f"inspecting all ranks of {job_id} before stopping it, for at most {format_duration(timeout)}"
+        text = f"inspecting all ranks of {job_id} for at most {format_duration(timeout)} before stopping it"
         self.tell(run, "stopping", text)
         job = run.followed or WatchedJob(job_id=job_id)
         kept = explain_before_end(self.site, job, self.store, timeout=timeout)

@@ -103,7 +103,7 @@ def test_a_log_that_may_not_be_read_names_the_right_that_is_missing() -> None:
 
 def test_lines_without_a_time_may_be_old() -> None:
     seen = read("NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.")
-    assert seen.findings == () and "1 line" in seen.unread[0]
+    assert seen.findings == () and "1 fault message" in seen.unread[0]
 
 
 def test_a_stranger_cannot_forge_a_finding_by_its_name() -> None:
