@@ -48,7 +48,7 @@ def add_supervision(command: CommandParser) -> None:
     command.take_over()
     command.flag(
         "--standby",
-        "wait while a supervisor on another machine is alive; if the training ends under that supervisor, start no job",
+        "wait while a supervisor on another machine is alive; do not start a job if the training ends under it",
     )
     command.notify()
     command.heartbeat()

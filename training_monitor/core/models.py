@@ -278,7 +278,7 @@ class RunEvent(PublicValue):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Goodput(PublicValue):
-    """The share (0..1) of `total_seconds` spent on steps that were not lost, and the number of seconds by cause."""
+    """The share (0..1) of `total_seconds` spent on steps that were not lost, and the other seconds by cause."""
 
     goodput: float | None
     total_seconds: float

@@ -333,7 +333,7 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
         lambda s: s.summary.credit if s.error is None else None,
     ),
     "credit_remaining_seconds": (
-        "Maximum time that the credit lasts at the current price per hour.",
+        "Upper bound on how long the credit lasts at the current price per hour.",
         lambda s: None if s.summary.credit_hours is None or s.error is not None else s.summary.credit_hours * HOUR,
     ),
     "hidden_machines": (

@@ -64,9 +64,9 @@ CATEGORIES = {
          "the job was terminated by SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2",
          "find out what sent the signal; if a terminal was closed, start the job with nohup or setsid"),
         ("interrupted", _X, _STOP,
-         "a person interrupted the job (Ctrl-C)", "start the job again if it should continue"),
+         "a person interrupted the job (Ctrl-C)", "start the job again if you want it to continue"),
         ("external_cancel", _X, _STOP,
-         "a person or the scheduler cancelled the job", "start the job again if it should continue"),
+         "a person or the scheduler cancelled the job", "start the job again if you want it to continue"),
         # hardware
         ("xid", _H, _ELSEWHERE,
          "the NVIDIA driver reported an Xid error", "look up the Xid number in NVIDIA's catalog; dmesg shows details"),

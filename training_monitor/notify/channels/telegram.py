@@ -39,7 +39,7 @@ class Telegram(Channel):
         (r"bot was blocked by the user", "unblock the bot in Telegram, and press Start"),
         (r"can't initiate conversation", "open a chat with the bot and press Start"),
         (r"bots? can't send messages to bots", "use the id of a person or group, not the id of a bot"),
-        (r"user is deactivated", "use the id of another person: this account was deleted"),
+        (r"user is deactivated", "use another person's ID as the recipient: this account was deleted"),
         (
             r"group chat was deactivated|chat was deleted",
             "use the id of another chat: this group was deleted or deactivated",
