@@ -294,7 +294,8 @@ class TrainingWatcher:
         If the connection is lost, it is reopened; until then, polls deliver the lines. No line is lost or repeated,
         even if the log is rotated (the rest of FILE.1 is read) or truncated. If the process is killed, the process that
         continues the watch may receive the lines of the last two seconds again. Exceptions raised by `callback` are
-        logged and do not end the streaming. The training's process, GPUs and checkpoints are polled every `poll_interval`.
+        logged and do not end the streaming. The training's process, GPUs and checkpoints are polled every
+        `poll_interval`.
 
         Returns:
             A function that ends the streaming. The returned function waits until all lines that have already arrived
