@@ -134,7 +134,7 @@ def test_an_ended_training_can_be_named_by_its_script_or_pid(
         assert check(here, word) == ({name(one): "failed"}, 1)
         assert "step 5/1000" in run_command("logs", "local", word).stdout
         assert "FAILED" in run_command("status", "local", word).stdout
-        assert "FAILED" in run_command("wait", "local", word).stdout
+        assert "failed at step" in run_command("wait", "local", word).stdout
         assert "No process of the training was found" in run_command("why", "local", word).stdout
     assert "no training" in run_command("stop", "local", script.stem).stderr
 

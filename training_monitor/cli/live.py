@@ -21,7 +21,6 @@ from training_monitor.core.models import Event, JobStatus, JobView, Progress
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import format_duration, plural
-from training_monitor.jobs.attempts import attempt_number
 from training_monitor.logs.job_progress import format_position, format_standing, job_progress
 
 _COLOURS = {
@@ -96,6 +95,8 @@ class LiveDisplay:
         if self._args.json:
             print_json(self._args, event_keys(event))
         elif event.kind == "progress" and event.view:
+            from training_monitor.jobs.attempts import attempt_number
+
             number = attempt_number(event.view.job_id) or event.attempt
             self._live.draw(f"attempt {number}", *view_parts(event.view, self._speed(event.view)))
         else:
@@ -141,6 +142,8 @@ def progress_parts(progress: Progress, speed: float | None, *, stalled: bool = F
 
 def print_summary(report: RestartReport, logs_call: str) -> None:
     """Print the result of a supervised training; for a failed one, `logs_call` shows its log."""
+    from training_monitor.jobs.attempts import attempt_number
+
     verdict = paint("finished", "green", sys.stdout) if report["success"] else paint("NOT finished", "red", sys.stdout)
     put(f"\nTraining {verdict}: {shown_lines(report['reason'])}\n")
     for attempt in report["attempts"]:

@@ -150,8 +150,13 @@ class Look:
 
 
 def _is_binary(text: str) -> bool:
-    """Whether a text has more control characters than a terminal uses; NULs are gaps in a log that was truncated."""
-    return len(re.findall(r"[\x01-\x06\x0e-\x1a\x1c-\x1f]", text)) > len(text) / 50
+    """Whether a text is full of control characters and of bytes that are no text in UTF-8.
+
+    NULs are gaps in a log that was truncated; a log in another encoding has no control characters.
+    """
+    kept = text.replace("\0", "")
+    control = len(re.findall(r"[\x01-\x06\x0e-\x1a\x1c-\x1f]", kept))
+    return control > len(kept) / 50 and control + kept.count("\ufffd") > len(kept) / 5
 
 
 def source_of(job: WatchedJob, cursor: LogCursor | None = None) -> Source:

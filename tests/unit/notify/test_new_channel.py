@@ -81,7 +81,7 @@ def test_the_secret_of_a_new_channel_is_masked_and_may_be_named(tmp_path: Path) 
 
 def test_a_file_with_the_secret_of_a_new_channel_must_be_ones_own(tmp_path: Path) -> None:
     file = write(tmp_path, {"code": CODE, "zone": "north"}, 0o644)
-    with pytest.raises(SettingsError, match="it contains beeper.code"):
+    with pytest.raises(SettingsError, match="the file contains beeper.code"):
         load_channels({}, file)
     assert [each.key for each in check_settings(file, {}).problems] == ["mode"]
 
@@ -106,7 +106,7 @@ def test_a_secret_in_any_value_makes_the_check_fail_where_others_can_read(
     for mode, is_told in ((0o644, True), (0o600, False)):
         file.chmod(mode)
         problems = check_settings(str(file), {}).problems
-        assert is_told == any(f"it contains {held} " in each.expected for each in problems), problems
+        assert is_told == any(f"the file contains {held} " in each.expected for each in problems), problems
         assert not [each for each in problems if "quiet-word" in f"{each.value} {each.expected}"]
 
 
