@@ -183,7 +183,7 @@ def test_doctor_says_that_this_machine_cannot_be_a_target(mac: OtherSystem) -> N
 def test_runs_of_a_folder_are_shown_without_their_processes(mac: OtherSystem, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"status": "training", "epoch": 1}))
     done = mac.run("top", str(tmp_path), "--once")
-    assert done.returncode == 0 and "processes cannot be listed: " in done.stdout and "Traceback" not in done.stderr
+    assert done.returncode == 0 and "processes cannot be list" in done.stdout and "Traceback" not in done.stderr
 
 
 def test_the_python_functions_raise_the_same(mac: OtherSystem) -> None:

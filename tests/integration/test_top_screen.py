@@ -268,7 +268,7 @@ def test_chosen_columns_are_kept_and_an_unusable_state_is_reported(screen: TopSc
     screen.open("150x30")
     screen.shows("Run Name +Status +Done")
     screen.press("m")
-    screen.shows("so all are shown: ")
+    screen.shows("so all columns are shown: ")
     screen.press("q")
     screen.ended(0)
 

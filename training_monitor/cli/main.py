@@ -253,6 +253,7 @@ def _meant_job(args: Namespace, error: Exception) -> str:
         IncompleteAnswer,
         JobNotFound,
         SettingsError,
+        TargetUnreachable,
         TrainingMonitorError,
     )
     from training_monitor.look.meant import find_one_at, find_process_job, named_job, reach
@@ -272,10 +273,12 @@ def _meant_job(args: Namespace, error: Exception) -> str:
             job = find(site, args.job).job
             args.target = str(site)
             meant = job.job_id or str(job.pid)
-    except (SettingsError, IncompleteAnswer, JobNotFound):  # all jobs were listed: there is none of that name
+    except (SettingsError, IncompleteAnswer):
         raise
     except TrainingMonitorError as other:
-        raise (other if type(other) is type(error) else error) from None
+        # without Ray, all jobs were listed; a Ray that could not be asked may have a job of that name
+        has_no_job = isinstance(other, JobNotFound) and isinstance(error, TargetUnreachable) and error.has_no_ray
+        raise (other if has_no_job or type(other) is type(error) else error) from None
     if meant == args.job:
         raise error
     return meant

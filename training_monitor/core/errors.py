@@ -245,7 +245,12 @@ class CommandTimedOut(CommandError):
 
 
 class TargetUnreachable(CommandError):
-    """The target did not respond, so the result of the command is unknown."""
+    """The target did not respond, so the result of the command is unknown.
+
+    `has_no_ray`: the target itself responded, and there is no Ray on it.
+    """
+
+    has_no_ray = False
 
 
 class TargetNotFound(TargetUnreachable):

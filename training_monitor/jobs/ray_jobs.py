@@ -104,12 +104,12 @@ def _answer(reply: Reply) -> tuple[int | None, str]:
 def _check_cli(text: str) -> None:
     """Raise TargetUnreachable if the failed `ray` command says that it reached no Ray, or was not asked."""
     hint = "check that this is the head pod and that Ray is running there, or set RAY_API_SERVER_ADDRESS in it"
-    if text.strip() == _NO_SIGN:
-        raise TargetUnreachable("Ray does not respond: no dashboard, and no sign that Ray is running", hint=hint)
-    if found := _NO_RAY.search(text):
-        raise TargetUnreachable(
-            f"Ray does not respond: no dashboard, and the ray command reports {found.group()!r}", hint=hint
-        )
+    found = _NO_RAY.search(text)
+    if found or text.strip() == _NO_SIGN:
+        why = f"the ray command reports {found.group()!r}" if found else "no sign that Ray is running"
+        error = TargetUnreachable(f"Ray does not respond: no dashboard, and {why}", hint=hint)
+        error.has_no_ray = found is None or found.group().endswith("not found")
+        raise error
 
 
 def job_question(job_id: str) -> Question[RayJob | None]:
