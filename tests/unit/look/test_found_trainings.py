@@ -184,7 +184,7 @@ def test_a_command_line_of_which_only_the_beginning_was_read_is_said() -> None:
     words = "python train.py"
     for more, hints in ((COMMAND_BYTES - len(words) - 3, 0), (COMMAND_BYTES - len(words) - 1, 1)):
         [training] = found({**TRAIN, "command": f"{words} {'y' * more}"})
-        assert len([hint for hint in training.hints if "arguments" in hint]) == hints
+        assert len([hint for hint in training.hints if "command line" in hint]) == hints
 
 
 def test_processes_that_were_not_looked_at_are_counted() -> None:

@@ -86,7 +86,7 @@ def test_a_machine_with_an_unknown_supervisor_is_kept_and_reported(tmp_path: Pat
     bench.events = Cut()
     report = bench.watched(plan)
     assert report.termination and bench.vast.destroyed == []
-    assert "taken it over" in str(report.termination.kept) and "instance_kept" in bench.told
+    assert "taken over" in str(report.termination.kept) and "instance_kept" in bench.told
 
 
 def test_whoever_was_taken_over_tells_it_with_the_new_owner_and_what_to_type(tmp_path: Path) -> None:

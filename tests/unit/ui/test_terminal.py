@@ -64,5 +64,5 @@ def test_a_closed_bell_writes_to_nobody_elses_file() -> None:
 
 
 def test_without_a_terminal_there_is_no_screen() -> None:
-    with pytest.raises(TrainingMonitorError, match="needs a terminal.*--once"), open_terminal():
+    with pytest.raises(TrainingMonitorError, match="requires a terminal.*--once"), open_terminal():
         pass

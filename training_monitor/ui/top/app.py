@@ -173,7 +173,7 @@ _MAIN: tuple[Key[Any, Any], ...] = (
     *moves(TABLE.move),
     Key("Left", "scroll to columns on the left", _sideways("across", -1)),
     Key("Right", "scroll to columns on the right", _sideways("across", 1)),
-    Key("Esc", "clear the filters and the sort order, and scroll back to the first column", _RESET),
+    Key("Esc", "clear the filters and sorting, and scroll to the first column", _RESET),
     REDRAW,
 )
 _EDITOR_KEYS: tuple[Key[Any, Any], ...] = (
