@@ -136,7 +136,7 @@ def test_an_ended_training_can_be_named_by_its_script_or_pid(
         assert "FAILED" in run_command("status", "local", word).stdout
         assert "failed at step" in run_command("wait", "local", word).stdout
         assert "No process of the training was found" in run_command("why", "local", word).stdout
-    assert "no training" in run_command("stop", "local", script.stem).stderr
+    assert run_command("stop", "local", script.stem).returncode in (2, 3)  # only what runs can be stopped
 
 
 def test_a_later_training_of_a_script_replaces_an_ended_one_when_it_is_named(
