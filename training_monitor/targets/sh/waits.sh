@@ -28,7 +28,8 @@ show_path_of() { # PID INODE
   [ -z "$file" ] || ls -ldn "/proc/$1/fd/${file##*/}" | sed 's/^.* -> //' | tr '\n' ' ' | cut -c 1-500
 } 2>/dev/null
 
-# Print `PID SWITCHES reads|writes DESCRIPTOR` for each process in the system call read or write, of x86_64 or arm64, on a pipe.
+# Print `PID SWITCHES reads|writes DESCRIPTOR` for each process in the system call read or write, of x86_64 or arm64, on
+# a pipe.
 list_pipe_waits() {
   for pid in $tree; do
     call='' channel=''
