@@ -101,8 +101,8 @@ class TestAnswers:
                 _use(world, name)
                 goes_on = name not in world.said
                 told: tuple[int, ...] = (INTERRUPTED, *STATUSES) if goes_on else (world.said[name].returncode,)
-                if name in ("fleet", "doctor"):
-                    told = (OK, BAD, UNKNOWN)  # alerts of disks and memory here; tools that are not here
+                if name in ("fleet", "metrics", "doctor"):
+                    told = (OK, BAD, UNKNOWN)  # alerts of disks and memory here; a late answer; tools that are not here
                 if name == "upload":
                     told = (*OF_GARBAGE[name], INTERRUPTED)  # by the time that its process had while it was recorded
                 if target == SSH:
