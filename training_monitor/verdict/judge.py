@@ -31,7 +31,11 @@ ENDS = ("finished", "failed", "stopped")  # terminal states; their reasons begin
 VERDICTS = ("ok", "warning", "unknown", "failed")  # best first
 NOBODY_LOOKED = Verdict("unknown", "unknown", "not checked yet")
 UNNAMED_FAILURES = ("none", "unknown")
-LEFT_SECONDS = 120.0  # after which the log may be that of a dead process, if no process has it open and it never grew
+LEFT_SECONDS = 30.0  # after which the log may be that of a dead process, if no process has it open and it never grew
+SHOW_PROCESSES = (
+    "specify the PID of the training, or run this command on the machine where it runs, as the user who runs it, so "
+    "that its processes can be inspected"
+)
 QUIET_SECONDS = 30.0  # from which on a silence is mentioned although the verdict is ok
 AS_FAST = 1.3  # times its usual step time: a training whose steps take longer may become slow
 _state_of = attrgetter(
@@ -139,8 +143,7 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
     if is_left and _is_partial(last) and age >= max(LEFT_SECONDS, 3.0 * (last.step_interval or 0.0)):
         silence = f"its log has not changed for {format_duration(age)}"
         reason = f"{_position(last)}: {silence}, and none of its processes is visible"
-        remedy = "run this command as the user who runs the training, or on the machine where it runs"
-        return Verdict("unknown", "unknown", reason, remedies=(remedy,))
+        return Verdict("unknown", "unknown", reason, remedies=(SHOW_PROCESSES,))
     return None
 
 
@@ -244,7 +247,12 @@ def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy
     if signals["reports_news"] and waited >= limit:
         reason = f"its log is growing, but no step could be read from it for {format_duration(waited)}; {remedy}"
     elif signals["since_known"]:
-        why = "the usual length of its pauses is unknown" if waited < limit else "it has not been watched long enough"
+        if waited >= limit:
+            why = "it has not been watched long enough"
+        elif signals["pause"] in ("quiet", "blocked", "spinning"):
+            why = "no activity was seen, but it was watched for less than a minute"
+        else:
+            why = "the usual length of its pauses is unknown"
         reason = f"{format_silence(waited, limit)}: {why}; {remedy}"
     elif signals["looks"] == 1:
         reason = f"a single check does not show when it reached {shown}: {remedy}"

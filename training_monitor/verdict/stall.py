@@ -55,7 +55,7 @@ _ALIKE = {  # kinds of pauses whose length bounds one of this kind
     "spinning": ("spinning", "unknown"),
 }
 _Found = tuple[str, str, str, float]  # kind, confidence, reason, detected at
-_Pause = tuple[str, float, bool]  # its kind (see `kind_of`), its limit, whether its silence counts already
+_Pause = tuple[str, float, float, bool]  # kind (see `kind_of`), limit, when doubt begins, whether its silence counts
 
 
 def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> StallAnalysis:
@@ -122,7 +122,7 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
     waited = last.at - run.since
     found = _pause(run, calm, policy)
     earlier = None if (is_stall := _is_stall(run, found, policy)) else _earlier_stall(run, calm, policy)
-    is_stall, (pause, limit, _) = is_stall or earlier is not None, earlier or found
+    is_stall, (pause, limit, doubt, _) = is_stall or earlier is not None, earlier or found
     told_times = [each.seen.step_time for each in run.looks if each.seen.step_time is not None]
     step_time = told_times[-1] if told_times and run.by_step else None
     slow = find_slowdown([each for each in run.advances if each.end > warm], step_time, policy)
@@ -138,7 +138,7 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
         "pause_limit": limit,
         "usual_pause": max([policy.cadence_factor * _cadence(run, calm), 2.0 * run.poll, *(m.pause for m in calm)]),
         "has_step": _has_step(run),
-        "proof": _proof(run, waited, limit, pause, calm, policy),
+        "proof": _proof(run, waited, limit, doubt, pause, policy),
         "saves": run.saves,
         "works": _works(run, pause),
         "worked_at": next((each.at for each in reversed(run.waiting) if each.sign in ALIVE), run.waiting[0].at),
@@ -169,8 +169,8 @@ def _steps_left(run: Run, pace: float | None) -> float | None:
 
 def _pause(run: Run, calm: Sequence[Move], policy: StallPolicy) -> _Pause:
     pause, begin = kind_of(run.waiting) if _has_step(run) else (_start_of(run.waiting), 0)
-    limit = _limit(run, pause, begin, calm, policy)
-    return pause, limit, _is_watched(run, pause, run.last.at - run.since, limit, calm)
+    limit, doubt = _limits(run, pause, begin, calm, policy)
+    return pause, limit, doubt, _is_watched(run, pause, run.last.at - run.since, limit, calm)
 
 
 def _earlier_stall(run: Run, calm: Sequence[Move], policy: StallPolicy) -> _Pause | None:
@@ -190,7 +190,7 @@ def _is_stall(run: Run, found: _Pause, policy: StallPolicy) -> bool:
 
     Nor while GPUs compute, unless position 0 is shown: the loop has begun, and its first step is what takes so long.
     """
-    pause, limit, watched = found
+    pause, limit, _, watched = found
     if run.last.at - run.since < max(limit, policy.shortest_pause) or grows_with_news(run.waiting[-10:]):
         return False
     looks = 2 if run.since_known else policy.min_samples
@@ -210,8 +210,8 @@ def _has_step(run: Run) -> bool:
     return run.first_step_at is not None or run.moved
 
 
-def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: StallPolicy) -> float:
-    """Return how long the silence must last to be a hang."""
+def _limits(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: StallPolicy) -> tuple[float, float]:
+    """Return how long the silence must last to be a hang, and from when on it may be one."""
     last = run.last
     floors = {
         "idle": policy.idle_pause,
@@ -230,20 +230,23 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: Stall
     if not _has_step(run) or run.rotated:
         apart = max((each.seconds for each in run.moves), default=0.0) if run.saves else 0.0
         least = policy.startup_pause * (1.0 if pause in floors else 2.0 * starved)
-        return max(least, min(LONGEST_LIMIT, SAVES_APART * apart))
+        limit = max(least, min(LONGEST_LIMIT, SAVES_APART * apart))
+        return limit, limit
+    doubt = floor
     if pause in ("quiet", "blocked", "spinning") and last.at - run.waiting[begin].at < WATCHED_AGAIN:
         floor = max(floor, policy.log_pause)  # a single look may fall between two writes
     elif _is_early(run, pause):
-        floor = max(floor, policy.early_pause)
+        floor, doubt = max(floor, policy.early_pause), min(floor, policy.unknown_pause)
     elif _is_first(run, pause, calm, policy):
         floor = max(floor, policy.first_pause)
     alike = _ALIKE.get(pause)
     same = [each.pause for each in calm if alike is None or each.kind in alike]
     usual = policy.cadence_factor * _cadence(run, calm)
     derived = max(usual, _pause_factor(pause, same, policy) * max(same, default=0.0))
-    limit = max(floor, min(LONGEST_LIMIT, derived))
     worked = run.waiting[begin].at - run.since if begin and pause in floors else 0.0
-    return min(worked + limit, max(busy, limit))
+    limits = (max(each, min(LONGEST_LIMIT, derived)) for each in (floor, doubt))
+    limit, doubt = (min(worked + each, max(busy, each)) for each in limits)
+    return limit, doubt
 
 
 def _pause_factor(pause: str, same: Sequence[float], policy: StallPolicy) -> float:
@@ -307,11 +310,9 @@ def _is_watched(run: Run, pause: str, waited: float, limit: float, calm: Sequenc
     return len(run.waiting) >= least or is_told
 
 
-def _proof(run: Run, waited: float, limit: float, pause: str, calm: Sequence[Move], policy: StallPolicy) -> str | None:
+def _proof(run: Run, waited: float, limit: float, doubt: float, pause: str, policy: StallPolicy) -> str | None:
     """Return what rules out a stall: a step that was seen or is known to be fresh, or computing GPUs."""
-    untold = _is_early(run, pause) or _is_first(run, pause, calm, policy)
-    most = min(limit, policy.unknown_pause) if untold else limit
-    if waited < most and run.since_known and run.position is not None:
+    if waited < doubt and run.since_known and run.position is not None:
         if run.made_within <= max(limit, policy.busy_pause):
             return "step"
         if any(each.seen.step_age is not None for each in run.waiting):

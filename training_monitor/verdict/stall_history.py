@@ -336,7 +336,7 @@ def kind_of(looks: Sequence[Look]) -> tuple[str, int]:
     still = looks[begin + 1 :] or looks[-1:]
     signs = [each.sign for each in still if each.sign != "unknown"]
     sign = max(("spinning", "blocked", "quiet", "idle"), key=signs.count) if signs else "unknown"
-    if sign == "spinning" and signs.count(sign) == 1 < len(looks):
+    if sign == "spinning" and len(looks) > 1 == sum(each.sign == sign for each in looks[begin:]):
         sign = "unknown"  # working GPUs look like it for a moment
     if sign not in ("quiet", "blocked") and any(
         (each.seen.phase or "").lower().startswith(PHASES) for each in looks[-3:]

@@ -517,10 +517,20 @@ def test_the_first_look_at_another_process_counts_a_step_that_this_one_made() ->
     assert judge([*before, loading], now=2000.0).state == "starting"
 
 
-def test_a_silence_that_may_become_a_stall_is_told_before_it_is_one() -> None:
+@pytest.mark.parametrize(
+    "signs", [{"cpu_cores": 0.0, "write_rate": 0.0}, {"gpu_utilization": 100.0, "gpu_power_fraction": 0.2}]
+)
+def test_a_silence_that_may_be_a_hang_is_unknown_until_it_was_watched_for_a_minute(signs: dict[str, float]) -> None:
     seen = Observation(2000.0, 40, total_steps=500, is_running=True, runtime=400.0, step_age=192.0, step_interval=0.2)
-    verdict = judge([replace(seen, cpu_cores=0.0, write_rate=0.0)], now=2000.0)
-    assert (verdict.verdict, verdict.reason) == ("ok", "step 40 of 500, no step for 3m12s, limit 6m40s")
+    looks = [replace(seen, timestamp=at, step_age=at - 1808.0, **signs) for at in (2000.0, 2030.0, 2065.0, 2066.0)]
+    assert judge([replace(looks[0], step_age=100.0)], now=2000.0).verdict == "ok"
+    for some in (looks[:1], looks[:2]):
+        verdict = judge(some, now=3000.0)
+        assert verdict.verdict == "unknown" and "watched for less than a minute" in verdict.reason
+        assert verdict.remedies == ("check again in 1m",)
+    assert judge(looks, now=3000.0).state == "stalled"
+    works = replace(seen, cpu_cores=1.0, write_rate=0.0, gpu_utilization=80.0, gpu_power_fraction=0.9)
+    assert judge([works], now=3000.0).verdict == "ok"
 
 
 def test_a_training_whose_step_moved_between_two_looks_has_not_failed() -> None:
