@@ -57,14 +57,15 @@ class LiveLine:
     def _elapsed(self, seconds: float | None = None) -> str:
         return f"{self._clock.monotonic() - self._started if seconds is None else seconds:6.1f}s"
 
-    def draw(self, *parts: str) -> None:
+    def draw(self, *parts: str, is_news: bool = False) -> None:
+        """Show the parts; elsewhere than on a terminal, only news is shown before it is time for a line."""
         line = "  ".join((self._elapsed(), *parts))
         if self._terminal:
             from training_monitor.ui.kit.text import begin
 
             width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
             put(_REDRAW + begin(shown(line), width - 1))
-        elif self._clock.monotonic() - self._printed_at >= self._plain_seconds:
+        elif is_news or self._clock.monotonic() - self._printed_at >= self._plain_seconds:
             self._printed_at = self._clock.monotonic()
             put(f"{shown(line)}\n")
 
@@ -87,6 +88,7 @@ class LiveDisplay:
         self._args, self._heading = args, heading
         self._live = LiveLine(_PLAIN_SECONDS)
         self._since: tuple[str, float, int] | None = None
+        self._counted = ""  # the job whose step was shown
 
     def show(self, event: Event) -> None:
         if self._heading and not self._args.json:
@@ -98,7 +100,10 @@ class LiveDisplay:
             from training_monitor.jobs.attempts import attempt_number
 
             number = attempt_number(event.view.job_id) or event.attempt
-            self._live.draw(f"attempt {number}", *view_parts(event.view, self._speed(event.view)))
+            is_first = event.view.job_id != self._counted and job_progress(event.view.progress).step is not None
+            self._counted = event.view.job_id if is_first else self._counted
+            parts = view_parts(event.view, self._speed(event.view))
+            self._live.draw(f"attempt {number}", *parts, is_news=is_first)
         else:
             self._live.print_event(event)
 

@@ -28,7 +28,7 @@ LEVELS = {
     **dict.fromkeys(("unknown", "timeout"), "unknown"),
 }
 _HEADLINE = ("schema", "verdict", "healthy", "success")  # never a fact of their own
-_NO_NEWS = ("not_looked_at", "unlisted", "unlisted_checkpoints")  # of none of these
+_NO_NEWS = ("not_looked_at", "forgotten", "unlisted", "unlisted_checkpoints")  # of none of these
 _JUDGED = ("verdict", "level", "health_status")  # columns
 _COLUMNS = {  # of rows with the key
     "seconds_without_step": "name verdict state reason step total_steps loss steps_per_second eta_seconds",

@@ -204,6 +204,17 @@ def test_steps_of_an_earlier_attempt_do_not_count_for_the_speed(monkeypatch: pyt
     assert ["steps/s" in line for line in told] == [False, True, False], told
 
 
+def test_the_first_known_step_of_a_job_is_printed_without_waiting_for_the_next_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stdout = listen(monkeypatch)
+    display = LiveDisplay(Namespace(subcommand="run", json=False))
+    for job, step in [("first", None), ("first", 3), ("first", 9), ("second", 12)]:
+        view = JobView(job, JobStatus.RUNNING, progress=Progress(step=step))
+        display.show(Event("progress", "", job, view=view))
+    assert [line.split()[-1] for line in stdout.getvalue().splitlines()] == ["?", "3", "12"]
+
+
 def test_text_from_outside_cannot_steer_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stdout = listen(monkeypatch)
     say("\x1b[31mred\x1b[0m \x07bell \u202eturned")
