@@ -112,7 +112,7 @@ def read_run(seen: Sequence[Observation]) -> Run:
     for look in looks:
         place: float | None = look.seen.step if by_step else look.seen.epoch
         if before is not None and _is_other_process(before.seen, look.seen):
-            run, stale = _begin(look, poll, by_step), None if _is_its_own_step(look.seen) else place
+            run, stale = _begin(look, poll, by_step), None if _is_its_own_step(before.seen, look.seen) else place
         if place == stale:
             place = None  # of the previous process
         elif place is not None:
@@ -132,9 +132,17 @@ def read_run(seen: Sequence[Observation]) -> Run:
     return run
 
 
-def _is_its_own_step(seen: Observation) -> bool:
-    """Whether the newest step was made by the present process; if unknown, the previous one made it."""
-    return seen.step_age is not None and seen.runtime is not None and seen.step_age <= seen.runtime
+def _is_its_own_step(before: Observation, seen: Observation) -> bool:
+    """Whether the newest step was made by the present process; if unknown, the previous one made it.
+
+    A log that was written since that process began, and is no longer than before, was begun anew.
+    """
+    if seen.runtime is None:
+        return False
+    if seen.step_age is not None:
+        return seen.step_age <= seen.runtime
+    is_new = None not in (before.log_size, seen.log_size) and (seen.log_size or 0) <= (before.log_size or 0)
+    return is_new and seen.log_age is not None and seen.log_age < seen.runtime
 
 
 def _begin(look: Look, poll: float, by_step: bool) -> Run:

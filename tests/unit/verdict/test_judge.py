@@ -517,6 +517,19 @@ def test_the_first_look_at_another_process_counts_a_step_that_this_one_made() ->
     assert judge([*before, loading], now=2000.0).state == "starting"
 
 
+def test_a_second_start_that_hangs_at_the_same_step_of_a_new_log_is_not_starting() -> None:
+    before = Observation(1000.0, 40, total_steps=500, process="1 1 b", is_running=True, runtime=50.0, log_size=900)
+    again = replace(
+        before, timestamp=2000.0, process="2 2 b", runtime=600.0, log_age=590.0, cpu_cores=0.0, write_rate=0.0
+    )
+    assert judge([before, again], now=2000.0).state == "stalled"
+    for other in (
+        replace(again, log_size=950),
+        replace(again, log_age=620.0),
+    ):  # the new process appended, or is silent
+        assert judge([before, other], now=2000.0).state == "starting"
+
+
 @pytest.mark.parametrize(
     "signs", [{"cpu_cores": 0.0, "write_rate": 0.0}, {"gpu_utilization": 100.0, "gpu_power_fraction": 0.2}]
 )
