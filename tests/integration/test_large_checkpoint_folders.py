@@ -27,7 +27,8 @@ from training_monitor.core.results import CommandResult
 from training_monitor.core.values import CheckpointListing
 from training_monitor.targets.transport import LocalTransport, Stream
 
-MANY, SHARDS = 20_000, 999
+MANY = 20_000
+STEPS, SHARDS = 90, 249  # more files than one look lists, and more in each than a first look inspects
 
 
 @dataclass
@@ -107,11 +108,11 @@ def many(tmp_path_factory: pytest.TempPathFactory, weights: bytes) -> Path:
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory, weights: bytes) -> Path:
-    """30 checkpoints of 1,000 files: shards, and their index."""
+    """90 checkpoints of 250 files: shards, and their index."""
     folder = tmp_path_factory.mktemp("sharded")
     names = [f"model-{number + 1:05d}-of-{SHARDS:05d}.safetensors" for number in range(SHARDS)]
     index = {"metadata": {"total_size": 4 * SHARDS}, "weight_map": dict(zip(map(str, range(SHARDS)), names))}
-    for step in (number * 7 % 30 for number in range(30)):
+    for step in (number * 7 % STEPS for number in range(STEPS)):
         checkpoint = folder / f"checkpoint-{step}"
         checkpoint.mkdir()
         (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -163,11 +164,11 @@ def test_of_20_000_checkpoints_the_newest_is_found_in_one_round_trip(place: Plac
     assert found.unlisted == found.unlooked_step + 1
 
 
-def test_the_newest_complete_of_20_000_checkpoints_is_found(place: Place, many: Path, damage: Damage) -> None:
+def test_the_newest_complete_of_20_000_checkpoints_is_found(local: Place, many: Path, damage: Damage) -> None:
     broken = 3 * ENOUGH
     for step in range(MANY - broken, MANY):
         damage.cut(many / f"checkpoint-{step}" / "model.safetensors")
-    found, printed = look(place, many)
+    found, printed = look(local, many)
     known, best = judged(found), MANY - broken - 1
     assert found.newest_complete and found.newest_complete.step == best and 1 < len(printed) <= 3
     assert {step for step in known if not known[step]} == set(range(best + 1, MANY))
@@ -183,45 +184,45 @@ def test_of_20_000_single_files_the_newest_is_found(place: Place, weights: bytes
     assert found.unlisted > 0 and all(judged(found).values())
 
 
-def test_of_30_sharded_checkpoints_of_1_000_files_the_newest_is_found(place: Place, sharded: Path) -> None:
+def test_of_90_sharded_checkpoints_of_250_files_the_newest_is_found(place: Place, sharded: Path) -> None:
     found, printed = look(place, sharded)
-    assert found.newest_complete and found.newest_complete.path == f"{sharded}/checkpoint-29"
-    assert len(printed) == 1 and judged(found) == {29: True} and found.unlisted == 29
+    assert found.newest_complete and found.newest_complete.path == f"{sharded}/checkpoint-{STEPS - 1}"
+    assert len(printed) == 1 and judged(found) == {STEPS - 1: True} and found.unlisted == STEPS - 1
 
 
-@pytest.mark.parametrize("how", ["cut", "remove"])
+@pytest.mark.parametrize(("place", "how"), [("local", "cut"), ("in_pod", "remove")], indirect=["place"])
 def test_the_next_is_found_where_the_newest_sharded_one_is_incomplete(
     place: Place, sharded: Path, damage: Damage, how: str
 ) -> None:
-    getattr(damage, how)(sharded / "checkpoint-29" / f"model-00500-of-{SHARDS:05d}.safetensors")
+    getattr(damage, how)(sharded / f"checkpoint-{STEPS - 1}" / f"model-00100-of-{SHARDS:05d}.safetensors")
     found, printed = look(place, sharded)
-    assert found.newest_complete and found.newest_complete.path == f"{sharded}/checkpoint-28"
-    assert len(printed) == 2 and judged(found)[29] is False
-    assert all(complete for step, complete in judged(found).items() if step < 29)
+    assert found.newest_complete and found.newest_complete.path == f"{sharded}/checkpoint-{STEPS - 2}"
+    assert len(printed) == 2 and judged(found)[STEPS - 1] is False
+    assert all(complete for step, complete in judged(found).items() if step < STEPS - 1)
 
 
 def test_a_file_missing_since_the_previous_checkpoint_is_noticed(local: Place, sharded: Path, weights: bytes) -> None:
-    extra = [sharded / f"checkpoint-{step}" / "optimizer.safetensors" for step in (27, 28)]
+    extra = [sharded / f"checkpoint-{step}" / "optimizer.safetensors" for step in (STEPS - 3, STEPS - 2)]
     for each in extra:
         each.write_bytes(weights)
     found, _ = look(local, sharded)
     for each in extra:
         each.unlink()
-    assert judged(found)[29] is False and found.newest_complete and found.newest_complete.step == 28
+    assert judged(found)[STEPS - 1] is False and found.newest_complete and found.newest_complete.step == STEPS - 2
 
 
-def test_checkpoints_of_900_rank_files_are_not_called_broken(place: Place) -> None:
+def test_checkpoints_of_240_rank_files_are_not_called_broken(place: Place) -> None:
     folder = place.folder / "ranks"
     write_torch(place.folder / "rank.pt")
-    for step in range(26):
+    for step in range(STEPS):
         (folder / f"global_step{step}").mkdir(parents=True)
-        for rank in range(900):
+        for rank in range(240):
             os.link(
                 place.folder / "rank.pt",
                 folder / f"global_step{step}" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt",
             )
     found, _ = look(place, folder)
-    assert found.newest_complete and found.newest_complete.step == 25 and set(judged(found).values()) == {True}
+    assert found.newest_complete and found.newest_complete.step == STEPS - 1 and set(judged(found).values()) == {True}
 
 
 def test_a_checkpoint_with_too_many_files_is_unknown(local: Place, weights: bytes) -> None:
