@@ -18,8 +18,8 @@ from training_monitor.core.units import parse_duration
 FILES, FOLDERS = "files", "folders"
 TARGETS, MEMBERS, MEMBER_GROUPS, USERS, HISTORY = "targets", "members", "groups", "users", "history"
 
-WHAT = "training: PID, log file or pattern, Ray job, process:NAME or name (default: all found)"
-STALLS = "time without progress until the training counts as stalled (4 times that if active)"
+WHAT = "training: PID, log, log pattern, Ray job, process:NAME or job name (default: all found)"
+STALLS = "time without progress that counts as a stall; 4 times as long with signs of activity"
 
 
 def seconds_from(least: float, *, below: float = 1e9, above: float = -1.0) -> Callable[[str], float]:
@@ -204,8 +204,8 @@ class CommandParser(argparse.ArgumentParser):
         """Declare --roll-call-timeout."""
         self.duration(
             "--roll-call-timeout",
-            "time limit for inspecting all ranks (see `why`) before a hanging attempt is terminated: at least 5s, or 0 "
-            "for no inspection (default: 20s)",
+            "time limit for inspecting all ranks (see training-monitor why) before a hanging attempt is terminated: at "
+            "least 5s, or 0 for no inspection (default: 20s)",
             default=20.0,
         )
 
@@ -231,7 +231,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def outage_after(self) -> None:
         """Declare --outage-after."""
-        help = (
-            "send a notice when looks have failed, or the state folder has been unusable, for this long (default: 10m)"
+        self.duration(
+            "--outage-after",
+            "send a notice when all queries have failed, or the state folder has been unusable, for this long "
+            "(default: 10m)",
         )
-        self.duration("--outage-after", help)

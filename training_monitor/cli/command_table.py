@@ -76,10 +76,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "rent offers": "list vast.ai's offers, best first",
         "rent dataset": "check whether a folder of images is fit for training",
         "rent keys": "check that rented machines will accept your ssh key",
-        "rent credits": "show your vast.ai credit and how long it will last, or a ledger account",
+        "rent credits": "show a ledger account, or your vast.ai credit and how long it will last",
     },
     "set up training-monitor": {
-        "mcp": ("run an MCP server on stdin and stdout: read-only tools; --allow-write adds tools that act"),
+        "mcp": ("run an MCP server on stdin and stdout; its tools only read, unless you pass --allow-write"),
         "demo": "watch a real training process crash, hang and recover (half a minute, no GPU or account needed)",
         "doctor": "check the tools, contexts and keys of this machine, and suggest fixes",
         "notify": "test the notification channels, send a notice, or list the notices sent",

@@ -48,7 +48,8 @@ def add_supervision(command: CommandParser) -> None:
     command.take_over()
     command.flag(
         "--standby",
-        "wait while a supervisor on another machine is alive; do not start a job if the training ends under it",
+        "wait while a supervisor on another machine is alive; if the training ends while it is supervised there, start "
+        "no job",
     )
     command.notify()
     command.heartbeat()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def declare(command: CommandParser) -> None:
     command.flag(
         "--allow-write",
-        "also offer tools that act: stop, run, upload, rent, destroy; each call requires a confirmation",
+        "also offer tools that make changes (stop, run, upload, rent, destroy); each call requires a confirmation",
     )
     command.value(
         "--read-under",

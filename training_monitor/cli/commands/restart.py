@@ -14,7 +14,7 @@ from training_monitor.targets.target import parse_target
 
 def declare(command: CommandParser) -> None:
     command.target()
-    named = "name of the training; jobs are named NAME or NAME-attempt-N (default: the scheduler's job ID or name)"
+    named = "name of the training; its jobs are NAME or NAME-attempt-N (default: the scheduler's job ID or name)"
     command.value("job_name", "NAME", named, nargs="?")
     command.value("--job", "JOB", "use the existing job with this submission ID as the first attempt")
     command.value(

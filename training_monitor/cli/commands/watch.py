@@ -89,7 +89,7 @@ def declare(command: CommandParser) -> None:
         dest="terminate_on_eta",
         action="store_const",
         const=True,
-        help="with --terminate: end the training when its ETA does not converge, even at full speed",
+        help="with --terminate: also end a training whose ETA does not converge, even if its speed has not fallen",
     )
     command.flag("--no-stall-detection", "never report the training as stalled")
     command.duration("--interval", "time between looks (default: 1m)")
