@@ -83,7 +83,7 @@ def add_ending(command: CommandParser) -> None:
 def add_any_members(command: CommandParser) -> None:
     add_members(command)
     command.flag("--vast", "include every vast.ai instance that is not stopped, as `training-monitor vast` does")
-    command.flag("--mock", "show simulated instances; needs no network, account or tool")
+    command.flag("--mock", "show simulated instances; needs no network, no account and no vastai command")
 
 
 def add_members(command: CommandParser) -> None:

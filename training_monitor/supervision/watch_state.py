@@ -41,7 +41,7 @@ STALL_REASON = "Stall detected, grace period expired"
 LAYOUT = 4
 KEPT_OUTPUT = 16 * 1024
 OUTPUT_LINES = 100
-KEPT_TAIL = 2048  # characters by which the end of a log is recognised
+KEPT_TAIL = 2048  # characters by which the end of a log is recognized
 _LINE_END = regex(r"[\r\n]+")
 
 

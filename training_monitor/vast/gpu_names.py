@@ -2,7 +2,7 @@
 
 The same GPU has many names: `RTX 4090` and `NVIDIA GeForce RTX 4090`, `A100 SXM4` and `NVIDIA A100-SXM4-80GB`. Two
 names contradict each other only where both state a model, a variant of it or its connection, and these differ. A name
-that is not recognised contradicts nothing.
+that is not recognized contradicts nothing.
 """
 
 from __future__ import annotations

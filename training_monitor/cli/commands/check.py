@@ -42,13 +42,13 @@ _WITHOUT_ETA = ("stalled", "suspended", *ENDS)  # states without remaining time
 def declare(command: CommandParser) -> None:
     command.target(is_optional=True)
     command.what()
-    command.duration("--stall-after", f"{STALLS} (default: derived from its pace)")
+    command.duration("--stall-after", f"{STALLS} (default: derived from the pace)")
     command.duration("--sample", "take a second look after this time if the first is inconclusive (default: 0)", 0.0)
     command.value(
         "--field",
         "KEY",
-        "print only the value of this key of the JSON document, such as step, one line per training; the exit "
-        "status is 0 if the value is known",
+        "print only the value of this JSON key (for example, step), one line per training; the exit status is 0 if "
+        "the value is known",
     )
     command.time_limit(16)
     command.flag("--forget", "forget the ended trainings that earlier checks of TARGET found")

@@ -54,8 +54,8 @@ def declare(command: CommandParser) -> None:
     mode.add_argument("--once", action="store_true", help="print one table and exit (default without a terminal)")
     command.flag("--read-only", "disable all keys that signal, edit or delete anything")
     page = command.add_mutually_exclusive_group()
-    page.add_argument("--output", metavar="RUN", help="start with the output of this run")
-    page.add_argument("--edit", metavar="RUN", help="start with the variables of this run")
+    page.add_argument("--output", metavar="RUN", help="show the output of this run first")
+    page.add_argument("--edit", metavar="RUN", help="show the variables of this run first")
 
 
 def run(args: Namespace) -> int:

@@ -21,7 +21,7 @@ def declare(command: CommandParser) -> None:
     which = command.add_mutually_exclusive_group()
     which.add_argument("--instances", type=_instances, metavar="A,B", help="show only instances with these IDs")
     which.add_argument("--all", action="store_true", help="show every instance that is not stopped (default)")
-    command.flag("--mock", "show simulated instances; needs no network, account or tool")
+    command.flag("--mock", "show simulated instances; needs no network, no account and no vastai command")
     add_screen(command)
 
 

@@ -38,7 +38,7 @@ def declare(command: CommandParser) -> None:
         type=SECONDS_ABOVE_ZERO,
     )
     command.duration("--interval", "time between looks (default: it grows from 2s to 1m)")
-    command.duration("--stall-after", f"{STALLS} (default: derived from its pace)")
+    command.duration("--stall-after", f"{STALLS} (default: derived from the pace)")
     command.value(
         "--checkpoint-dir",
         "DIR",

@@ -96,7 +96,7 @@ def declare(command: CommandParser) -> None:
     command.duration(
         "--grace-period", "time between the notice of a stall and the termination of the training (default: 15m)"
     )
-    command.duration("--stall-after", f"{STALLS} (default: derived from its pace)")
+    command.duration("--stall-after", f"{STALLS} (default: derived from the pace)")
     command.duration("--soft-limit", "send a notice after this run time", type=SECONDS_ABOVE_ZERO)
     command.duration("--hard-limit", "end the training after this run time; needs --terminate", type=SECONDS_ABOVE_ZERO)
     command.value("--cost-per-hour", "DOLLARS", "price of the training's machine per hour", type=amount)
