@@ -99,7 +99,7 @@ def get_checkpoint_listing(
         checkpoints, below = sorted(found.values(), key=lambda each: each.step), page.unlooked_step
         wanted = (each for each in checkpoints if each.complete and is_wanted(each))
         if below is None or any(each.step >= below for each in wanted) or (up_to is not None and below >= up_to):
-            return CheckpointListing(tuple(checkpoints), page.unlisted, below)
+            return CheckpointListing(tuple(checkpoints), page.unlisted, below, page.unrecognized)
         enough, up_to = min(3 * enough, MOST), below
 
 

@@ -104,7 +104,11 @@ def group_checkpoints(
     checkpoints += (each for each in missing if not listing.cut or lowest < each.step <= highest)
     there = [replace(each, path=f"{directory.rstrip('/')}/{each.path}") for each in checkpoints]
     unlisted = listing.unnumbered + (listing.rest if listing.cut else 0) + len(listing.shut) - len(closed)
-    return CheckpointListing(tuple(sorted(there, key=lambda each: each.step)), unlisted, listing.rest_step)
+    newest = sorted(files, key=lambda file: file.modified_at, reverse=True)[: 0 if there or unlisted else 3]
+    unrecognized = tuple(file.path for file in newest)
+    return CheckpointListing(
+        tuple(sorted(there, key=lambda each: each.step)), unlisted, listing.rest_step, unrecognized
+    )
 
 
 def _judge(

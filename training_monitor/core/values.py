@@ -243,12 +243,14 @@ class CheckpointListing(PublicValue):
 
     `unlisted` is the number of older checkpoints of which only the names are known, plus the number of unreadable
     folders that may contain checkpoints. `unlooked_step` is the highest step whose checkpoint was not inspected; None
-    if all checkpoints were inspected.
+    if all checkpoints were inspected. `unrecognized` names the newest files, at most 3, of a folder in which none was
+    recognized as part of a checkpoint.
     """
 
     checkpoints: tuple[Checkpoint, ...]
     unlisted: int = 0
     unlooked_step: int | None = None
+    unrecognized: tuple[str, ...] = ()
 
     @property
     def newest_complete(self) -> Checkpoint | None:
@@ -269,6 +271,8 @@ class CheckpointListing(PublicValue):
     @property
     def why_none_is_complete(self) -> str:
         """Explain why no checkpoint is complete. State how many checkpoints are unknown."""
+        if not self.count and self.unrecognized:
+            return f"none of its files was recognized as a checkpoint: {', '.join(self.unrecognized)}"
         if not self.count:
             return "no checkpoint was found"
         last = [each for each in self.checkpoints if not each.complete][-3:]

@@ -32,7 +32,7 @@ from training_monitor.targets.asking import Site, ask_many, side_by_side
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 from training_monitor.verdict.gpu_load import gpu_load, gpu_mode, power_fraction
-from training_monitor.verdict.judge import ENDS, SHOW_PROCESSES, VERDICTS, judge, not_seen, with_speed
+from training_monitor.verdict.judge import ENDS, VERDICTS, judge, not_seen, with_speed
 from training_monitor.verdict.stall import stall_policy
 
 if TYPE_CHECKING:
@@ -427,7 +427,7 @@ def _report(site: Site, seen: _Seen, verdict: Verdict, explained: KeptRollCall |
         done,
         verdict,
         target=str(site),
-        remedies=[*dict.fromkeys([*verdict.remedies, *meant.remedies, *_sharpen(site, seen, verdict)])],
+        remedies=[*verdict.remedies, *meant.remedies, *_sharpen(site, seen, verdict)],
         progress=done.fraction,
         eta_seconds=done.eta_seconds if verdict.state in ("running", "slow") else None,
         pid=identity.pid if identity else meant.job.pid,
@@ -446,8 +446,11 @@ def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
     is_seen = bool(look.evidence.processes)
     if seen.error and seen.error.hint:
         yield seen.error.hint
-    if verdict.verdict == "unknown" and verdict.state != "starting" and not is_seen:
-        yield SHOW_PROCESSES
+    if verdict.verdict == "unknown" and verdict.state != "starting" and not (is_seen or verdict.remedies):
+        yield (
+            "specify the PID of the training, or run this command as the user who runs it, so that its processes can "
+            "be inspected"
+        )
     if verdict.state == "stalled" and verdict.failure is None and is_seen:
         word = str(job.pid) if job.pid and job.job_id is None else word_for(job)
         yield f"run `{command_line('why', str(site.target), word)}` to see where each rank is and which one is late"

@@ -236,7 +236,7 @@ class Supervisor(Hands):
             if self.look(plan["job_id"]) is None:
                 return self.fail(run, "NOT_STARTED", f"restart_failed: {error}")
             how = "exists"  # it may still start: another one would be a second job
-        source = "from the start: no checkpoint exists yet"
+        source = "from the start: no checkpoint was found"
         if run.wrote_checkpoint or plan["refused_checkpoints"]:
             source = (
                 f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, because fresh_start is set"
@@ -286,6 +286,8 @@ class Supervisor(Hands):
         )
         for each in choice.refused:
             self.tell(run, "refused", f"checkpoint {each.path} was not used: {each.problem}")
+        if found.unrecognized:
+            self.tell(run, "refused", f"{run.checkpoint_dir}: {found.why_none_is_complete}")
         if choice.refusal:
             return self.done(run, RunOutcome.NO_CHECKPOINT_FOUND, f"no_checkpoint_found: {choice.refusal}")
         run = replace(run, attempts=with_saved(run.attempts, found.checkpoints, now))

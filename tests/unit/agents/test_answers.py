@@ -109,6 +109,15 @@ WAIT = {
             "train.py (pid 7) STALLED: no step for 5m; b RUNNING: step 3",
         ),
         (
+            {
+                "verdict": "unknown",
+                "reason": "no problem was found, but the search was incomplete: Ray: no answer",
+                "not_seen": [{"what": "Ray", "why": "no answer", "count": None}],
+                "jobs": [{"name": "b", "verdict": "ok", "state": "running", "reason": "step 3"}],
+            },
+            "UNKNOWN: no problem was found, but the search was incomplete: Ray: no answer; b RUNNING: step 3",
+        ),
+        (
             {**WAIT, "outcome": "interrupted", "reason": "the waiting was stopped: mine can be taken up"},
             "train is stalled at step 5 of 9; the wait for step=7 or finished is not over; call again with handle mine",
         ),

@@ -71,7 +71,7 @@ def test_what_is_said_of_an_input_is_what_its_command_declares() -> None:
     check = LISTED["check"]["inputSchema"]
     target = check["properties"]["target"]
     assert target["description"].startswith("local, a pod, k8s://") and target["default"] == "local"
-    assert check["properties"]["stall_after"]["description"].startswith("time without progress until")
+    assert check["properties"]["stall_after"]["description"].startswith("time without progress that counts")
     assert "required" not in check and LISTED["checkpoints"]["inputSchema"]["required"] == ["target", "directory"]
     assert LISTED["health"]["inputSchema"]["properties"]["only"]["enum"] == ["efa", "ray"]
     start = LISTED["start"]["inputSchema"]

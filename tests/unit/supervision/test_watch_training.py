@@ -218,7 +218,7 @@ def test_a_run_that_is_gone_without_a_word_before_its_last_step_has_failed(tmp_p
     bench = Bench(tmp_path, Behaviour(total=5000, crash_after=200))
     report = bench.watched()
     assert report.end == "failed" and bench.told == ["failed"]
-    assert report.reason == "failed at step 200 of 5000 without a message"
+    assert report.reason == "failed at step 200 of 5000 without a message, probably killed"
 
 
 def test_the_end_of_a_watch_is_not_the_end_of_the_run(tmp_path: Path) -> None:

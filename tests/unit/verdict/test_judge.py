@@ -546,6 +546,14 @@ def test_a_silence_that_may_be_a_hang_is_unknown_until_it_was_watched_for_a_minu
     assert judge([works], now=3000.0).verdict == "ok"
 
 
+def test_a_log_that_no_process_has_open_is_unknown_after_half_a_minute() -> None:
+    seen = Observation(2000.0, 59, total_steps=1000, processes=0, log_age=20.0, step_age=20.0)
+    assert judge([seen], now=2000.0).state == "running"
+    verdict = judge([replace(seen, log_age=40.0, step_age=40.0)], now=2000.0)
+    assert verdict.verdict == "unknown" and "none of its processes is visible" in verdict.reason
+    assert "it has ended, since no process there has its log open" in verdict.remedies[0]
+
+
 def test_a_training_whose_step_moved_between_two_looks_has_not_failed() -> None:
     """Its log may name an error that it survived, while a machine that is not seen from here writes it."""
     failure = Failure("cuda_oom", "user", "stop", "CUDA out of memory")

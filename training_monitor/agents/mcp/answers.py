@@ -143,13 +143,13 @@ def summarize(document: Mapping[str, Any]) -> str:
         return _one_line(f"confidence {document.get('confidence')}: {document.get('explanation')}")
     if "outcome" in document and "conditions" in document:
         return _one_line(_summarize_wait(document))
-    several = [each for each in _trainings(document) if each.get("verdict")]
-    if len(several) > 1:
-        return _one_line("; ".join(map(_summarize_training, several)))
+    each_training = [_summarize_training(each) for each in _trainings(document) if each.get("verdict")]
+    if each_training and not document.get("not_seen"):
+        return _one_line("; ".join(each_training))
     if "verdict" in document:
         verdict = str(document["verdict"]).upper()
         reason = document.get("reason") or "; ".join(document.get("issues", ()))
-        return _one_line(f"{verdict}: {reason}" if reason else verdict)
+        return _one_line("; ".join([f"{verdict}: {reason}" if reason else verdict, *each_training]))
     if document.get("exit_status") == UNKNOWN:
         return _one_line(f"UNKNOWN: {document.get('stderr') or 'not everything could be queried'}")
     if "would" in document:
