@@ -62,7 +62,8 @@ def failure_of(view: JobView) -> Failure:
     failure = _classify(view.log_tail, view.exit_code, view.pod)
     if failure.category in ("none", "unknown"):
         failure = replace(failure, category="unknown", error_class="ambiguous", action="restart")
-        return replace(failure, evidence=f"{view.message or 'no reason given'}; {failure.evidence}".rstrip("; "))
+        said = dict.fromkeys(filter(None, (view.message or "no reason given", failure.evidence)))
+        return replace(failure, evidence="; ".join(said))
     return failure
 
 

@@ -14,6 +14,7 @@ from typing import Annotated
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.fields import PublicValue
 from training_monitor.core.models import Checkpoint, Failure, RunOutcome
+from training_monitor.core.units import plural
 from training_monitor.core.values import (
     Bound,
     CheckpointListing,
@@ -187,7 +188,7 @@ def decide_restart(
     elif len(futile) > policy.max_retries:
         refusal, why = (
             RunOutcome.MAX_RETRIES_REACHED,
-            f"{policy.max_retries} restarts without progress; last failure: {what}",
+            f"{plural(policy.max_retries, 'restart')} without progress; last failure: {what}",
         )
     if refusal:
         return RestartDecision(False, f"{refusal}: {why}", refusal=refusal)

@@ -50,8 +50,9 @@ def _stop(args: Namespace) -> int:
     began, grace = time.monotonic(), STOP_GRACE_SECONDS if args.stop_grace is None else args.stop_grace
     status, said, site = "STOPPED", "has ended", Site.of(args.target, args.namespace)
     if job.job_id is not None:
-        see_job(site, job.job_id)
-        status = said = end_job(site, job.job_id, grace=grace, on_progress=hint)
+        is_over = see_job(site, job.job_id).status.is_terminal
+        status = end_job(site, job.job_id, grace=grace, on_progress=hint)
+        said = f"{'had already' if is_over else 'has'} ended ({status})"
     elif left := TrainingWatcher(args.target, job, namespace=args.namespace).stop_run(grace):
         raise CommandFailed(f"{job.label}: SIGKILL did not terminate {', '.join(left)}", target=args.target)
     report = TerminationReport(
