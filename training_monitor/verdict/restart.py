@@ -175,7 +175,8 @@ def decide_restart(
     futile = _since_progress(attempts)
     same = [each for each in futile if each.failure.fingerprint == failure.fingerprint]
     evidence = failure.evidence if len(failure.evidence) <= _EVIDENCE else f"{failure.evidence[:_EVIDENCE]} ..."
-    what = f"{failure.category} ({evidence})" if evidence else failure.category
+    category = "an unknown failure" if failure.category == "unknown" else failure.category
+    what = f"{category} ({evidence})" if evidence else category
     refusal, why = None, ""
     if failure.action == "stop" and not _may_be_confirmed(attempts, failure):
         refusal, why = RunOutcome.RESTART_FAILED, f"{what}: a restart cannot help"
