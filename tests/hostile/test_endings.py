@@ -1,7 +1,7 @@
 """Commands that are interrupted or killed: they end within a second, by that signal, without traceback or children.
 
-Every command of the table waits for something that does not answer, and gets each signal. All of one kind run at once:
-they mostly wait.
+Every command of the table waits for each of three things that do not answer, and gets another signal at each of them.
+Many run at once: they mostly wait.
 """
 
 from __future__ import annotations
@@ -211,12 +211,10 @@ def is_of_job(pid: int) -> bool:
         return True
 
 
-def end_all(
-    target: str, environ: dict[str, str], surroundings: Surroundings, numbers: tuple[int, ...] = SIGNALS
-) -> list[str]:
-    """Start every command, end it by each signal, and return what was wrong."""
+def end_all(target: str, environ: dict[str, str], surroundings: Surroundings, first_signal: int) -> list[str]:
+    """Start every command, end each by the next signal, from this one on, and return what was wrong."""
     wrong = list[str]()
-    cases = [(name, number) for number in numbers for name in WORDS]
+    cases = [(name, SIGNALS[(first_signal + at) % len(SIGNALS)]) for at, name in enumerate(WORDS)]
     for first in range(0, len(cases), AT_ONCE):
         batch = cases[first : first + AT_ONCE]
         commands = [(start_all(target, environ, surroundings, [name], number)[0], number) for name, number in batch]
@@ -261,14 +259,14 @@ def test_every_command_ends_by_a_signal_while_the_api_server_hangs(
     environ: dict[str, str], surroundings: Surroundings
 ) -> None:
     (surroundings.tools / "kubectl").symlink_to(require("kubectl"))
-    assert not (wrong := end_all("k8s://default/pod", environ, surroundings)), "\n".join(wrong)
+    assert not (wrong := end_all("k8s://default/pod", environ, surroundings, 0)), "\n".join(wrong)
 
 
 def test_every_command_ends_by_a_signal_while_ssh_hangs(
     environ: dict[str, str], surroundings: Surroundings, silent: int
 ) -> None:
     require("sshd")
-    assert not (wrong := end_all(f"ssh://me@127.0.0.1:{silent}", environ, surroundings)), "\n".join(wrong)
+    assert not (wrong := end_all(f"ssh://me@127.0.0.1:{silent}", environ, surroundings, 1)), "\n".join(wrong)
 
 
 def test_every_command_ends_by_a_signal_while_the_disk_is_full(
@@ -279,13 +277,13 @@ def test_every_command_ends_by_a_signal_while_the_disk_is_full(
     with small_disk(surroundings.folder / "full", "64k") as full:
         fill_up(full)
         environ["TRAINING_MONITOR_STATE_DIR"] = str(full / "state")
-        assert not (wrong := end_all(f"ssh://me@127.0.0.1:{silent}", environ, surroundings)), "\n".join(wrong)
+        assert not (wrong := end_all(f"ssh://me@127.0.0.1:{silent}", environ, surroundings, 2)), "\n".join(wrong)
 
 
 def test_sigkill_leaves_no_child_of_any_command(environ: dict[str, str], surroundings: Surroundings) -> None:
     (surroundings.tools / "kubectl").symlink_to(require("kubectl"))
     wrong = list[str]()
-    names = list(WORDS)
+    names = [name for name in WORDS if name not in AT_ONCE_DONE]
     for first in range(0, len(names), AT_ONCE):
         batch = names[first : first + AT_ONCE]
         commands = start_all("k8s://default/pod", environ, surroundings, batch, 9)
@@ -315,6 +313,10 @@ LONG: dict[str, tuple[str, ...]] = {
 }
 
 
+# On all targets alike they follow a log, start and await a job, and ask a driver that hangs.
+OF_EACH_KIND = ("watch", "run", "why")
+
+
 @pytest.mark.parametrize("kind", ["local", "pod", "over_ssh"])
 def test_sigkill_leaves_nothing_on_the_target(
     kind: str,
@@ -323,7 +325,6 @@ def test_sigkill_leaves_nothing_on_the_target(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While they follow a log, wait for the end of a job, and ask a driver that hangs."""
     place = {"local": "local", "pod": "k8s://default/head"}.get(kind, "")
     if kind == "pod":
         request.getfixturevalue("pod")
@@ -335,7 +336,7 @@ def test_sigkill_leaves_nothing_on_the_target(
     start_process_job(place, ["sh", "-c", "while :; do echo step 1/9; sleep 0.5; done; sleep 986 "], "a")
     with monkeypatch.context() as patches:
         patches.setattr(sys.modules[__name__], "WORDS", LONG)
-        commands = start_all(place, environ, surroundings, list(LONG), 0)
+        commands = start_all(place, environ, surroundings, [*(LONG if kind == "local" else OF_EACH_KIND)], 0)
         wait_until(lambda: all(each.waits for each in commands), 25)
         time.sleep(2.5)
         for command in commands:
@@ -363,24 +364,22 @@ def test_a_signal_during_the_start_ends_a_command_without_a_traceback(
         "threading.Thread(target=send, daemon=True).start()\n"
         "sys.exit(ours.main())\n"
     )
-    for number in SIGNALS:
-        started = list[subprocess.Popen[str]]()
-        for step in range(12):
-            more = {"AFTER": str(step * 0.04), "NUMBER": str(int(number))}
-            started.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", wait_for_ours],
-                    env={**environ, **more},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
+    numbers, started = SIGNALS * 4, list[subprocess.Popen[str]]()
+    for step, number in enumerate(numbers):
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", wait_for_ours],
+                env={**environ, "AFTER": str(step * 0.04), "NUMBER": str(int(number))},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
             )
-        for process in started:
-            _, said = process.communicate(timeout=60)
-            tried()
-            assert process.returncode == -number and "Traceback" not in said, (process.returncode, said)
+        )
+    for process, number in zip(started, numbers):
+        _, said = process.communicate(timeout=60)
+        tried()
+        assert process.returncode == -number and "Traceback" not in said, (process.returncode, said)
     assert wait_until(lambda: not left_of(surroundings), 5), left_of(surroundings)
 
 
