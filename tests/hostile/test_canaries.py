@@ -35,21 +35,13 @@ from training_monitor.jobs.process_jobs import start_process_job
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 40.0  # seconds of a command that ends by itself, on a busy machine
-ENDLESS = {
-    "web",
-    "top",
-    "metrics",
-    "rent worker",
-    "restart",
-    "rent sweep",
-    "demo",
-    "watch",
-    "doctor",
-    "mcp",
-}
+ENDLESS = {"web", "top", "metrics", "rent worker", "restart", "rent sweep", "demo", "watch", "doctor", "mcp"}
 ENOUGH = 8.0  # seconds of one that does not
 AT_ONCE = 8
-FAILING = "#!/bin/sh\ncat {texts} >&2\nexit 1\n"
+# These show a training as text and in JSON; of the others, every other one answers in JSON.
+OF_A_TRAINING = ("check", "why", "wait", "status", "logs", "fleet", "metrics", "run", "restart", "watch", "health")
+OF_A_POD = ("check", "logs", "fleet", "run", "upload", "doctor")  # of which kubectl says what all commands would get
+FAILING = '#!/bin/sh\necho "$0 $*" >>{words}\ncat {texts} >&2\nexit 1\n'
 TRAIN = """\
 import sys, time
 sys.path.insert(0, {root!r})
@@ -79,14 +71,14 @@ OTHER_WORDS = {
 
 
 class Words(threading.Thread):
-    """The command lines of everything that commands start, while it runs; not those of trainings."""
+    """The command lines of what commands start, while it runs; not those of trainings. Failing tools write theirs."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.seen, self.ended = set[str](), threading.Event()
 
     def run(self) -> None:
-        while not self.ended.wait(0.003):
+        while not self.ended.wait(0.02):
             for pid in descendants(os.getpid()):
                 with suppress(OSError):
                     if b"\0TRAINING_MONITOR_JOB=" not in Path(f"/proc/{pid}/environ").read_bytes():
@@ -111,27 +103,29 @@ def canaries() -> tuple[dict[str, str], list[str]]:
     return {name: secret for name, (secret, _) in made.items()}, [text for _, text in made.values()]
 
 
-def run_all(target: str, folder: Path) -> dict[str, str]:
-    """Run every command as text and as JSON; return what each printed."""
-    printed = {}
-    values = {
-        "TARGET": target,
-        "FOLDER": str(folder),
-        "PROGRESS": str(folder / "progress"),
-        "TEXTS": str(folder / "texts"),
-    }
-    forms = ((), ("--json",)) if target == "local" else ((),)
-    cases = sorted(((name, form) for name in WORDS for form in forms), key=lambda case: case[0] in ENDLESS)
-    for first in range(0, len(cases), AT_ONCE):
+def cases() -> list[tuple[str, str, str]]:
+    """The commands, each with its target and form."""
+    local, forms = "local", ("", "--json")
+    found = [(name, local, form) for name in OF_A_TRAINING for form in forms]
+    found += [(name, local, forms[at % 2]) for at, name in enumerate(sorted({*WORDS} - {*OF_A_TRAINING, "web"}))]
+    found += [("web", local, ""), *((name, "k8s://default/pod", forms[at % 2]) for at, name in enumerate(OF_A_POD))]
+    return sorted(found, key=lambda case: case[0] in ENDLESS)
+
+
+def run_all(folder: Path) -> dict[str, str]:
+    """Run every command; return what each printed."""
+    printed, all_cases = {}, cases()
+    values = {"FOLDER": str(folder), "PROGRESS": str(folder / "progress"), "TEXTS": str(folder / "texts")}
+    for first in range(0, len(all_cases), AT_ONCE):
         running = []
-        for name, form in cases[first : first + AT_ONCE]:
-            values["FORM"] = "".join(form)
+        for name, target, form in all_cases[first : first + AT_ONCE]:
+            values |= {"FORM": form, "TARGET": target}
             words = OTHER_WORDS.get(name, WORDS[name]) if target == "local" else WORDS[name]
             for key, value in values.items():
                 words = tuple(word.replace(key, value) for word in words)
             at = words.index("--") if "--" in words else len(words)
-            argv = [sys.executable, "-m", "training_monitor", *name.split(), *words[:at], *form, *words[at:]]
-            out = folder / "printed" / f"{name}{''.join(form)} {re.sub(r'[^a-z0-9]', '', target)}"
+            argv = [sys.executable, "-m", "training_monitor", *name.split(), *words[:at], *form.split(), *words[at:]]
+            out = folder / "printed" / f"{name}{form} {re.sub(r'[^a-z0-9]', '', target)}"
             out.parent.mkdir(exist_ok=True)
             with out.open("wb") as file:
                 process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=folder)
@@ -195,7 +189,9 @@ def test_no_command_shows_sends_or_keeps_a_secret(surroundings: Surroundings, mo
         )
     )  # fmt: skip
     for tool in ("kubectl", "vastai", "nvidia-smi"):
-        (surroundings.tools / tool).write_text(FAILING.format(texts=shlex.quote(str(folder / "texts"))))
+        (surroundings.tools / tool).write_text(
+            FAILING.format(texts=shlex.quote(f"{folder}/texts"), words=shlex.quote(f"{folder}/words"))
+        )
         (surroundings.tools / tool).chmod(0o755)
     with Services() as services, recorded() as words:
         settings = folder / "settings.toml"
@@ -214,7 +210,7 @@ def test_no_command_shows_sends_or_keeps_a_secret(surroundings: Surroundings, mo
         command = [sys.executable, str(script), "--api-key", given["argv"], *(f"# {text}" for text in texts)]
         start_process_job("local", shlex.join(command), name="a", env={"HF_TOKEN": given["env"]})
         assert wait_until(lambda: any((folder / "progress").rglob("*.json")), 20)
-        printed = run_all("local", folder) | run_all("k8s://default/pod", folder)
+        printed = run_all(folder)
         notices = "\n".join(repr(each.body) for each in services.asked)
     state = {
         str(path): path.read_bytes().decode("utf-8", "replace")
@@ -223,6 +219,7 @@ def test_no_command_shows_sends_or_keeps_a_secret(surroundings: Surroundings, mo
     }
     # The words of notifications.command are the user's own, and so is what a training is started with.
     own = [each for each in words.seen if str(script) not in each and given["config"] not in each]
+    own += (folder / "words").read_text().splitlines()
     places = {**printed, **state, "words": "\n".join(own), "notices": notices}
     assert "RuntimeError" in notices
     assert "training_monitor_learning_rate" in printed["page of web local"]
