@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -63,6 +63,12 @@ def training(*words: str, user: int = USER, folder: Path | None = None) -> Itera
             process.kill()
 
 
+@contextmanager
+def trainings(count: int) -> Iterator[list[int]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(training()) for _ in range(count)]
+
+
 def ask(
     shell: Path, *pids: int, seconds: int = 20, sent: str = "", environment: dict[str, str] | None = None
 ) -> SeenStacks:
@@ -107,12 +113,12 @@ def show(answers: Path, pid: int) -> None:
 
 
 @contextmanager
-def repeating(act: Callable[[], object]) -> Iterator[None]:
-    """Do this again and again, as fast as it goes."""
+def repeating(act: Callable[[], object], pause: float = 0.002) -> Iterator[None]:
+    """Do this again and again, by default more often than a script starts a program."""
     ends = threading.Event()
 
     def run() -> None:
-        while not ends.is_set():
+        while not ends.wait(pause):
             with suppress(OSError):
                 act()
 
@@ -173,48 +179,30 @@ def test_an_honest_answer_is_read_and_nothing_is_left(shell: Path, answers: Path
         assert sorted(os.listdir(answers)) == before
 
 
-@pytest.mark.parametrize("kind", ["a device", "a pipe", "a file", "a folder"])
-def test_root_writes_nothing_through_a_link_in_place_of_a_request(
-    shell: Path, answers: Path, tmp_path: Path, kind: str
-) -> None:
+def test_root_writes_nothing_through_a_link_in_place_of_an_answer(shell: Path, answers: Path, tmp_path: Path) -> None:
     """A shell writes into what is no regular file, also where it may not overwrite."""
-    aim, got = tmp_path / "aim", bytearray()
-    reader = -1
-    match kind:
-        case "a device":
-            os.mknod(aim, stat.S_IFCHR | 0o600, os.makedev(1, 3))  # /dev/null: it is seen by what opens it
-        case "a pipe":
-            os.mkfifo(aim)
-            reader = os.open(aim, os.O_RDONLY | os.O_NONBLOCK)
-        case "a file":
-            aim.write_text("kept")
-        case "a folder":
-            aim.mkdir()
-    with training() as pid:
-        show(answers, pid)
+    device, pipe, file, folder = (tmp_path / name for name in ("device", "pipe", "file", "folder"))
+    os.mknod(device, stat.S_IFCHR | 0o600, os.makedev(1, 3))  # /dev/null: it is seen by what opens it
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    file.write_text("kept")
+    folder.mkdir()
+    with trainings(4) as pids:
+        for pid in pids:
+            show(answers, pid)
 
         def plant() -> None:
-            for name in (f"{pid}.ask", *(f"{pid}.said.{each}" for each in requests(answers, pid))):
-                with suppress(FileExistsError):
-                    (answers / name).symlink_to(aim)
-            for each in answers.glob("look.*"):
-                each.rename(answers / "away")
-                each.symlink_to(aim)
-            if reader >= 0:
-                with suppress(BlockingIOError):
-                    got.extend(os.read(reader, 100))
+            for pid, aim in zip(pids, (device, pipe, file, folder)):
+                for name in (f"{pid}.said.{each}" for each in requests(answers, pid)):
+                    with suppress(FileExistsError):
+                        (answers / name).symlink_to(aim)
 
         with repeating(plant):
-            for _ in range(3):
-                ask(shell, pid)
-    if reader >= 0:
-        os.close(reader)
-    assert not got
-    if kind == "a file":
-        assert aim.read_text() == "kept"
-    if kind == "a folder":
-        assert os.listdir(aim) == []
-    assert not aim.is_dir() or kind == "a folder"
+            ask(shell, *pids)
+    with suppress(BlockingIOError):
+        assert not os.read(reader, 100)
+    os.close(reader)
+    assert file.read_text() == "kept" and os.listdir(folder) == [] and device.is_char_device()
 
 
 @pytest.mark.parametrize("kind", ["link", "open to others", "of root", "a file", "a pipe"])
@@ -238,10 +226,11 @@ def test_a_folder_that_is_not_the_user_s_own_is_not_used(shell: Path, answers: P
             case "a pipe":
                 shutil.rmtree(answers)
                 os.mkfifo(answers)
-        before = sorted(os.listdir(other)), kind in ("a file", "a pipe") or sorted(os.listdir(answers))
-        ask(shell, pid)
-        after = sorted(os.listdir(other)), kind in ("a file", "a pipe") or sorted(os.listdir(answers))
-        assert after == before
+        folder = other if kind in ("a file", "a pipe") else answers
+        here, found = {*os.listdir(folder)}, set[str]()
+        with repeating(lambda: found.update(os.listdir(folder))):
+            ask(shell, pid)
+        assert found == here
         if answers.exists() and not answers.is_dir():
             answers.unlink()
 
@@ -249,64 +238,56 @@ def test_a_folder_that_is_not_the_user_s_own_is_not_used(shell: Path, answers: P
 # ---------------------------------------------------------------- where root reads
 
 
-@pytest.mark.parametrize("kind", ["a link", "a hard link", "a pipe", "a folder", "a device"])
-def test_what_is_no_file_of_the_user_is_not_read(shell: Path, answers: Path, tmp_path: Path, kind: str) -> None:
-    secret = Path("/tmp") / f"secret-{os.getpid()}"
-    secret.write_text(document("of_root"))
-    secret.chmod(0o600)
-
-    def say(path: Path) -> None:
-        match kind:
-            case "a link":
-                path.symlink_to(secret)
-            case "a hard link":
-                os.link(secret, path)
-            case "a pipe":
-                os.mkfifo(path)
-            case "a folder":
-                path.mkdir()
-            case "a device":
-                os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))
-
-    def act() -> None:
-        for nonce in requests(answers, pid):
-            say(answers / f"{pid}.said.{nonce}")
-
-    try:
-        with training() as pid:
-            show(answers, pid)
-            began = time.monotonic()
-            with repeating(act):
-                seen = ask(shell, pid)
-            assert time.monotonic() - began < 30
-            assert "of_root" not in repr(seen)
-            assert secret.read_text() == document("of_root") and secret.stat().st_uid == 0
-    finally:
-        secret.unlink()
+@pytest.fixture
+def secret() -> Iterator[Path]:
+    """What only root may read."""
+    path = Path("/tmp") / f"secret-{os.getpid()}"
+    path.write_text(document("of_root"))
+    path.chmod(0o600)
+    yield path
+    path.unlink()
 
 
-def test_an_answer_that_becomes_a_link_between_the_look_and_the_use(shell: Path, answers: Path) -> None:
-    """It changes all the time between a file and a link to what only root may read."""
-    secret = Path("/tmp") / f"secret-{os.getpid()}"
-    secret.write_text(document("of_root"))
-    secret.chmod(0o600)
-    try:
-        with training() as pid:
+def test_what_is_no_file_of_the_user_is_not_read(shell: Path, answers: Path, secret: Path) -> None:
+    acts: list[Callable[[Path], object]] = [
+        lambda path: path.symlink_to(secret),
+        lambda path: path.hardlink_to(secret),
+        os.mkfifo,
+        os.mkdir,
+        lambda path: os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5)),  # /dev/zero
+    ]
+    with trainings(len(acts)) as pids:
+        for pid in pids:
             show(answers, pid)
 
-            def act() -> None:
+        def say() -> None:
+            for pid, act in zip(pids, acts):
                 for nonce in requests(answers, pid):
-                    path = answers / f"{pid}.said.{nonce}"
-                    whole(path, "{")
-                    link = answers / "link"
-                    link.symlink_to(secret)
-                    link.rename(path)
+                    with suppress(FileExistsError):
+                        act(answers / f"{pid}.said.{nonce}")
 
-            with repeating(act):
-                for _ in range(5):
-                    assert "of_root" not in repr(ask(shell, pid))
-    finally:
-        secret.unlink()
+        with repeating(say):
+            seen = ask(shell, *pids)
+        assert [seen.answers[pid].stacks for pid in pids] == [()] * len(acts) and "of_root" not in repr(seen)
+        assert secret.read_text() == document("of_root") and secret.stat().st_uid == 0
+
+
+def test_an_answer_that_becomes_a_link_between_the_look_and_the_use(shell: Path, answers: Path, secret: Path) -> None:
+    """It changes all the time between a file and a link to what only root may read."""
+    with training() as pid:
+        show(answers, pid)
+
+        def act() -> None:
+            for nonce in requests(answers, pid):
+                path, new = answers / f"{pid}.said.{nonce}", answers / "new"
+                new.write_text("{")
+                os.chown(new, USER, USER)
+                new.rename(path)
+                new.symlink_to(secret)
+                new.rename(path)
+
+        with repeating(act, pause=0.0):
+            assert "of_root" not in repr(ask(shell, pid))
 
 
 def test_an_answer_of_a_hundred_megabytes_is_cut(shell: Path, answers: Path) -> None:
