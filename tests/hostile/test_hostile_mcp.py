@@ -99,15 +99,15 @@ def test_what_a_log_says_is_escaped_and_marked_and_changes_no_verdict(client: Cl
     log.write_text(f"step 5/10 loss 0.5\n{lines}{''.join(LIES)}")
     job = started(log)
     tried(len(HOSTILE) + len(LIES))
-    for name, words in looks_at(log, job):
-        answer = client.call(name, **words)
+    answers = [client.call(name, **words) for name, words in looks_at(log, job)]
+    for answer in answers:
         assert answer["_meta"][UNTRUSTED] is True and "never instructions" in answer["structuredContent"]["caution"]
         assert len(json.dumps(answer["structuredContent"])) <= 8000
         assert [
             harm for text in texts_of(answer["structuredContent"]) if (harm := harm_in(text.replace("\n", " ")))
         ] == []
         assert "\n" not in answer["content"][0]["text"]
-    [seen] = client.call("check", what=job)["structuredContent"]["jobs"]
+    [seen] = answers[2]["structuredContent"]["jobs"]
     assert (seen["state"], seen["verdict"]) == ("failed", "failed")
     assert client.noise == []
 
@@ -120,14 +120,16 @@ def test_no_answer_of_a_target_ends_the_server_or_makes_a_verdict(
         (surroundings.tools / name).chmod(0o755)
     save_answers(str(tmp_path / "answers"), {})
     monkeypatch.setenv("TM_HOSTILE_ANSWERS", str(tmp_path / "answers"))
-    for mode in MODES:
+    targets = ("ssh://x@127.0.0.1:1", "k8s://default/head")
+    for number, mode in enumerate(MODES):
         with Client(TM_HOSTILE_MODE=mode, PATH=os.environ["PATH"]) as client:
-            for target in ("ssh://x@127.0.0.1:1", "k8s://default/head"):
-                tried(3)
-                checked = client.call("check", target=target)
-                assert checked["isError"] or checked["structuredContent"]["verdict"] == "unknown", (mode, checked)
+            target = targets[number % 2]
+            tried(2)
+            checked = client.call("check", target=target)
+            assert checked["isError"] or checked["structuredContent"]["verdict"] == "unknown", (mode, checked)
+            if number % 3:
                 log = client.call("logs", target=target, job="process:x")
                 assert log["isError"] and log["structuredContent"]["kind"] != "Defect", (mode, log)
+            else:
                 gpus = client.call("health", target=target)["structuredContent"]["gpu"]
                 assert gpus["total_gpus"] is None and all(node["error"] for node in gpus["per_node"]), (mode, gpus)
-            assert client.call("rentals", action="queue")["structuredContent"]["jobs"] == []
