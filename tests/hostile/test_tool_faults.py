@@ -195,13 +195,13 @@ def test_ssh_and_kubectl_that_fail_leave_it_unknown(
     for tool, target in (("ssh", sshd.address), ("kubectl", "k8s://default/head")):
         commands, names = bench.world.commands(target), dealt(LOOKS, bench.rng)
         for fault in FAULTS:
-            for number in range(TIMES * (5 if fault in QUICK else 1)):
+            for number in range(TIMES * (2 if fault in QUICK else 1)):
                 name = next(names)
                 argv = as_json(commands[name]) if number % 2 else commands[name]
                 what = f"{tool} {fault}"
                 told = {*NOT_HERE.get(name, (UNKNOWN,)), *([INTERRUPTED] if name in GOES_ON else [])}
                 if fault in HARMLESS or fault in WHOLE:
-                    told |= {bench.sound(argv), *OF_OTHERS.get(name, ())}
+                    told |= {bench.sound(commands[name]), *OF_OTHERS.get(name, ())}
                 with bench.shims.broken(tool, fault):
                     said = bench.run(argv, what, told)
                 if fault in ENDS and fault not in WHOLE:
@@ -253,22 +253,24 @@ def test_tools_of_the_target_that_fail_make_nothing_failed_or_healthy(
     commands = bench.world.commands("local")
     for name, argv in commands.items():
         commands[name] = tuple(RUNNING_RAY if word == "raysubmit_1" else word for word in argv)
-    for tool, names in OF_TOOL.items():
+    for turn, (tool, names) in enumerate(OF_TOOL.items()):
         if tool == "ray":
             monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:9")
         bad = bad_commands(bench, tool)
         good_names, bad_names = dealt(names, bench.rng), dealt([*bad], bench.rng)
         for at, fault in enumerate(FAULTS):
+            if TIMES == 1 and (at + turn) % 2 == 0:
+                continue  # each tool meets every other fault
             for number in range(TIMES):
                 name = next(good_names)
                 argv = as_json(commands[name]) if (at + number) % 2 else commands[name]
-                told = {bench.sound(argv), UNKNOWN, *OF_OTHERS.get(name, ())} | ({BAD} if name == "doctor" else set())
+                told = {bench.sound(commands[name]), UNKNOWN, *OF_OTHERS.get(name, ()), *([BAD] * (name == "doctor"))}
                 if name in ASKED_OF_ONE and fault in ENDS and fault not in WHOLE:
                     told = {UNKNOWN} | ({OK} if fault == "stderr only" else set())  # both are read there
                 with bench.shims.broken(tool, fault):
                     said = bench.run(argv, f"{tool} {fault}", told)
                 check_claims(bench, name, said, f"{tool} {fault}")
-            for name in (next(bad_names) for _ in range(TIMES if at % 2 else TIMES - 1)):
+            for name in (next(bad_names) for _ in range(TIMES - (at % 4 < 2))):
                 assert bench.sound(bad[name]) in (BAD, UNKNOWN), name
                 told = {BAD, UNKNOWN} | ({OK} if (tool, fault) in IN_THE_LOG and name == "silent" else set())
                 with bench.shims.broken(tool, fault):
@@ -365,12 +367,12 @@ def test_a_vastai_that_fails_leaves_it_unknown_and_every_instance_where_it_is(va
         vast.add_instance(number, ssh_host="127.0.0.1", ssh_port=1)
     names = dealt([*OF_VAST], bench.rng)
     for fault in FAULTS:
-        for number in range(TIMES * (4 if fault in QUICK else 1)):
+        for number in range(TIMES * (2 if fault in QUICK else 1)):
             name, what = next(names), f"vastai {fault}"
             argv = as_json(OF_VAST[name]) if number % 2 else OF_VAST[name]
             told = {"doctor": {OK, BAD}, "keys": {BAD, UNKNOWN}}.get(name, {UNKNOWN})
             if fault in HARMLESS or fault in WHOLE:
-                told = told | {bench.sound(argv)}
+                told = told | {bench.sound(OF_VAST[name])}
             with bench.shims.broken("vastai", fault):
                 said = bench.run(argv, what, told)
             if fault in ENDS and fault not in WHOLE and name != "keys":
