@@ -300,6 +300,8 @@ def test_an_answer_without_its_words_is_no_answer(kube: KubernetesApi, pod: Pod,
         ("tail", "missing", here["logs"]),
         ("tail", "silent, status 0", here["check field"]),
         ("tail", "missing", ("check", "local", str(bench.world.home / "silent.log"))),
+        ("stat", "dies half-way", ("check", "local", str(bench.world.home / "silent.log"))),
+        ("stat", "dies half-way", here["watch log"]),
         ("nvidia-smi", "dies half-way", here["gpu"]),
     ):
         with bench.shims.broken(tool, fault):

@@ -42,9 +42,9 @@ read_new() {
   new=/proc/self/fd/4
   [ -e $new ] || new=$file
   # shellcheck disable=SC2046
-  set -- $(stat -L -c '%s %i %Y' "$new")
+  set -- $(stat -L -c '%s %i %Y .' "$new")
   size=$1 now=$2 written=$3
-  [ "$now" ] || { echo "stat does not tell the size of $file"; return 1; }
+  [ "$4" ] || { echo "stat does not tell the size of $file"; return 1; }
 
   from=0 reset='' old='' before=0 cut=0
   if [ "$inode" ]; then

@@ -63,7 +63,8 @@ by_log() {
   if [ "$was_pid" ] && is_known; then show_running "$was_pid" "$was_start"; return; fi
   log=$(readlink -f "$log") && [ -f "$log" ] || { show_reason unknown "no such log"; return; }
   pid='' links=$(ls -ln /proc/[0-9]*/fd 2>/dev/null)
-  for each in $(list_holders "$log" "$(stat -c %d:%i "$log")"); do
+  id=$(stat -c %d:%i "$log") || { show_reason unknown "stat does not tell which file $log is"; return; }
+  for each in $(list_holders "$log" "$id"); do
     runs "$each" || continue
     if [ -z "$pid" ] || [ "$_start" -lt "$start" ]; then pid=$each start=$_start; fi
   done

@@ -106,8 +106,8 @@ request() { # PID
 # Print an answer. It is moved to where nobody else can put another file in its place, and looked at there. It is removed
 # before it is read: where we are root, its user could not remove what is left by us when we are killed.
 fetch() {
-  look=$inner.look.$nonce
-  [ -f "$inner.said.$nonce" ] && mkdir -m 700 "$look" && cd -P "$look" || return 1
+  here=$(pwd -P) look=$inner.look.$nonce
+  [ -f "$inner.said.$nonce" ] && mkdir -m 700 "$look" && cd -P "$look" && [ "$(pwd -P)" = "$here/$look" ] || return 1
   if [ "$(owner_of .)" = "$me" ] && mv "../$inner.said.$nonce" said; then
     if [ -f said ] && [ ! -L said ] && [ "$(owner_of said)" = "$its" ]; then
       { rm -f said; head -c "$most_bytes"; } <said
