@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,13 @@ def read_documents(text: str) -> list[dict[str, Any]]:
     return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
 
 
+@cache
+def validator_of(command: str) -> Any:
+    """One for all documents of a command, or of `error`: to read the schemas takes longer than to check a document."""
+    jsonschema = require_package("jsonschema")
+    return jsonschema.Draft202012Validator(CLOSED | {"$ref": f"#/$defs/{command}"})
+
+
 def check_document(document: dict[str, Any], command: str) -> None:
     """Raise ValidationError unless this is a document of a command, or of `error`."""
-    jsonschema = require_package("jsonschema")
-    jsonschema.validate(document, CLOSED | {"$ref": f"#/$defs/{command}"}, jsonschema.Draft202012Validator)
+    validator_of(command).validate(document)
