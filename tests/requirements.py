@@ -6,7 +6,7 @@ TRAINING_MONITOR_REQUIRE (separated by commas or spaces): a missing one then fai
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import re
 import shutil
@@ -56,6 +56,13 @@ def require_package(name: str) -> Any:
     except ImportError:
         package = name.partition(".")[0]
         miss(package, f"{package} is not installed")
+
+
+def require_installed(*names: str) -> None:
+    """Skip or fail the test without these packages. The test does not import them itself, which may take seconds."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            miss(name, f"{name} is not installed")
 
 
 def miss(name: str, said: str) -> NoReturn:
