@@ -14,6 +14,7 @@ from training_monitor.ui.kit.page import LEAST_HEIGHT, LEAST_WIDTH
 from training_monitor.ui.kit.view import Frame
 
 Case = TypeVar("Case")
+Other = TypeVar("Other")
 V = TypeVar("V")  # a view
 S = TypeVar("S")  # a snapshot
 C = TypeVar("C")  # a command
@@ -25,6 +26,15 @@ def cases_of(cases: Iterable[Case], most: int = 6) -> list[Case]:
     if not os.environ.get("TRAINING_MONITOR_QUICK") or len(every) <= most:
         return every
     return [every[round(number * (len(every) - 1) / (most - 1))] for number in range(most)]
+
+
+def shared_cases(cases: Iterable[Case], more: Sequence[Other], most: int) -> list[tuple[Case, Other]]:
+    """Return pairs: of each case with about `most` of the others, which take turns, so that each is with some case.
+
+    With TRAINING_MONITOR_FUZZ, each case with each of the others.
+    """
+    step = 1 if os.environ.get("TRAINING_MONITOR_FUZZ") else max(1, len(more) // most)
+    return [(case, other) for at, case in enumerate(cases) for other in more[at % step :: step]]
 
 
 # ---------------------------------------------------------------- random walks
