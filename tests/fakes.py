@@ -549,6 +549,7 @@ class FakeTraining(FakeJobs):
     inode: int = 7
     stops: list[float] = field(default_factory=list)  # when one was asked for
     log_reads: list[str] = field(default_factory=list)
+    prints_every: int = 1
     printed: int = 0
     last_said: bool = False
 
@@ -597,7 +598,8 @@ class FakeTraining(FakeJobs):
         if does.quiet:
             return
         step = job.step(self.now)
-        self.log += "".join(f"step {each}/{does.total} loss 0.5\n" for each in range(self.printed + 1, step + 1))
+        told = [each for each in range(self.printed + 1, step + 1) if each % self.prints_every == 0 or each == step]
+        self.log += "".join(f"step {each}/{does.total} loss 0.5\n" for each in told)
         self.printed = max(self.printed, step)
         if does.last_words and job.exit(self.now) and not self.last_said:
             self.log, self.last_said = f"{self.log}{does.last_words}\n", True
