@@ -23,14 +23,15 @@ KILLS = 10
 
 
 class Census(threading.Thread):
-    """Counts the training processes of one output folder, every 10 ms."""
+    """Counts the training processes of one output folder, every 10 ms by default."""
 
-    def __init__(self, output: Path) -> None:
+    def __init__(self, output: Path, every: float = 0.01) -> None:
         super().__init__(daemon=True)
+        self._every = every
         self._output, self._stop_it, self.most, self.looks = str(output), threading.Event(), 0, 0
 
     def run(self) -> None:
-        while not self._stop_it.wait(0.01):
+        while not self._stop_it.wait(self._every):
             self.most, self.looks = max(self.most, len(training_pids(self._output))), self.looks + 1
 
     def end(self) -> None:
