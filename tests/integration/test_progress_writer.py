@@ -19,7 +19,7 @@ from training_monitor.runs.values import FINISHED, RUNNING, Run
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.procfs import is_alive
 
-SECONDS = float(os.environ.get("TRAINING_MONITOR_STRESS_SECONDS", "8"))
+SECONDS = float(os.environ.get("TRAINING_MONITOR_STRESS_SECONDS", "3"))
 
 
 @pytest.fixture
