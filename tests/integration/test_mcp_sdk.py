@@ -111,7 +111,7 @@ ACTS = {row.name for row in table.ACTS}
 
 @pytest.mark.parametrize(
     ("version", "mode", "spoken"),
-    [("1.30.*", "handshake", "2025-11-25"), ("2.3.*", "handshake", "2025-11-25"), ("2.3.*", "stateless", "2026-07-28")],
+    [("1.30.*", "handshake", "2025-11-25"), ("2.3.*", "stateless", "2026-07-28")],
 )
 def test_every_tool_is_listed_and_called(
     calls: list[list[Any]], tmp_path: Path, version: str, mode: str, spoken: str
