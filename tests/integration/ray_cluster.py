@@ -325,14 +325,14 @@ class Census(threading.Thread):
 
 
 class ProcessCensus(threading.Thread):
-    """Counts every 0.1 s the processes that have a text in their command, the most there were at once."""
+    """Counts every 0.3 s the processes that have a text in their command, the most there were at once."""
 
     def __init__(self, text: str) -> None:
         super().__init__(daemon=True)
         self._text, self._over, self.most = text, threading.Event(), 0
 
     def run(self) -> None:
-        while not self._over.wait(0.1):
+        while not self._over.wait(0.3):
             self.most = max(self.most, len(trainings_of(self._text)))
 
     def end(self) -> int:
@@ -394,7 +394,7 @@ def start_jobs(head: RayHead) -> None:
 
 def supervise(name: str, folder: Path, **more: Any) -> Any:
     folder.mkdir(exist_ok=True)
-    given = {"retry_delay": 0.2, "stagnation_threshold": 4, "check_interval": 0.5, **more}
+    given = {"retry_delay": 0.2, "stagnation_threshold": 4, "check_interval": 1.0, **more}
     return auto_restart(HEAD, name, str(folder), 5, **given)
 
 

@@ -132,7 +132,7 @@ def test_wait_says_why_it_returned(pod: Pod, job: str) -> None:
 
 def test_stop_ends_the_job_and_says_so(job: str) -> None:
     done = cli("stop", "head", job, "--stop-grace", "1")
-    assert done.returncode == 0 and f"{job} STOPPED" in done.stdout
+    assert done.returncode == 0 and f"{job} has ended (STOPPED)" in done.stdout
     assert cli("status", "head", job).returncode == 1
 
 
