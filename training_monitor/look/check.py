@@ -32,7 +32,7 @@ from training_monitor.targets.asking import Site, ask_many, side_by_side
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 from training_monitor.verdict.gpu_load import gpu_load, gpu_mode, power_fraction
-from training_monitor.verdict.judge import ENDS, VERDICTS, judge, not_seen, with_speed
+from training_monitor.verdict.judge import ENDS, IF_IT_RAN_HERE, VERDICTS, judge, not_seen, with_speed
 from training_monitor.verdict.stall import stall_policy
 
 if TYPE_CHECKING:
@@ -446,7 +446,8 @@ def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
     is_seen = bool(look.evidence.processes)
     if seen.error and seen.error.hint:
         yield seen.error.hint
-    if verdict.verdict == "unknown" and verdict.state != "starting" and not (is_seen or verdict.remedies):
+    is_unknown = verdict.verdict == "unknown" and verdict.state != "starting"
+    if is_unknown and not is_seen and IF_IT_RAN_HERE not in verdict.remedies:
         yield (
             "specify the PID of the training, or run this command as the user who runs it, so that its processes can "
             "be inspected"

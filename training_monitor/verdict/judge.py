@@ -32,6 +32,10 @@ VERDICTS = ("ok", "warning", "unknown", "failed")  # best first
 NOBODY_LOOKED = Verdict("unknown", "unknown", "not checked yet")
 UNNAMED_FAILURES = ("none", "unknown")
 LEFT_SECONDS = 30.0  # after which the log may be that of a dead process, if no process has it open and it never grew
+IF_IT_RAN_HERE = (
+    "if it ran on this target, as this user, it has ended, since no process there has its log open; otherwise, run "
+    "this command where it runs, as the user who runs it"
+)
 QUIET_SECONDS = 30.0  # from which on a silence is mentioned although the verdict is ok
 AS_FAST = 1.3  # times its usual step time: a training whose steps take longer may become slow
 _state_of = attrgetter(
@@ -139,11 +143,7 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
     if is_left and _is_partial(last) and age >= max(LEFT_SECONDS, 3.0 * (last.step_interval or 0.0)):
         silence = f"its log has not changed for {format_duration(age)}"
         reason = f"{_position(last)}: {silence}, and none of its processes is visible"
-        remedy = (
-            "if it ran on this target, as this user, it has ended, since no process there has its log open; otherwise, "
-            "run this command where it runs, as the user who runs it"
-        )
-        return Verdict("unknown", "unknown", reason, remedies=(remedy,))
+        return Verdict("unknown", "unknown", reason, remedies=(IF_IT_RAN_HERE,))
     return None
 
 
