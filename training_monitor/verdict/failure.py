@@ -29,7 +29,7 @@ MAX_PIECE = 2000
 EVIDENCE_LENGTH = 300
 
 _ADVICE, _NEVER = regex(table.ADVICE), regex(table.NEVER)
-_OF_OTHER_RANKS = regex(table.OF_OTHER_RANKS)
+_FROM_OUTSIDE = regex(table.FROM_OUTSIDE)
 _XID = regex(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
 _RETRIED = regex(
     r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of)"
@@ -319,7 +319,7 @@ def _read_exception(line: str, ends_traceback: bool) -> _Found | None:
     advice = _ADVICE.search(line)
     if advice and advice.start() <= (seen.start(1) if seen else 0):
         return None
-    if _OF_OTHER_RANKS.search(line):
+    if _FROM_OUTSIDE.search(line):
         return None  # its signature decides
     if not seen:
         raised = _RAISED.match(line) or (ends_traceback and _RAISED_LAST.match(line))

@@ -189,7 +189,12 @@ _ABORTED = (
     "aborted|已放弃|已中止|abgebrochen|abandon"
     "|abortado|annullato|аварийный останов|trace/breakpoint trap|illegal instruction|floating point exception"
 )
-_JOB = r"(?:\[\d+\] ?[+-]?\s+(?:\d+\s+)?|\d+ ?行?\s?[:：]\s*\d+\s+|^\W*\d+\s+|^zsh: )"
+_JOB = r"(?:\[\d+\] ?[+-]?\s+(?:\d+\s+)?|\d+ ?行?\s?[:：]\s*\d+\s+|^\W*\d+\s+|^zsh: |\btasks? [\d,\-]{1,60}: )"
+
+
+def _exited(codes: str) -> str:
+    """Match `exitcode  : -9`, `exit status 137` or `return code = -11`: how launchers report one of these codes."""
+    return rf"(?:exit(?:ed)?(?: with)?(?: exit)?|return) ?(?:code|status)[:= ]{{1,5}}(?:{codes})\b"
 
 
 def _by_shell(words: str) -> str:
@@ -201,10 +206,11 @@ SIGNATURES = tuple(
     for row in (
         # ------------------------------------------------ ended from outside, as stated
         (DECREED, "preemption",
-         r"due to preemption|due to job requeue|due to node failure|cancelled at .{0,60}due to node"
-         r"|\bnode_fail\b|^srun: error: node failure on"
+         r"due to preemption|due to job requeue"
          r"|system (?:will power off|is going down|will reboot)|\bterm_preempt|\bjob (?:is|was) (?:being )?preempted"
          r"|preempted to accommodate"),
+        (DECREED, "node_lost",
+         r"due to node failure|cancelled at .{0,60}due to node|\bnode_fail\b|^srun: error: node failure on", _RESTART),
         (DECREED, "time_limit",
          r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"
          r"|longer than specified deadline|\bterm_runlimit\b|(?:walltime|time limit|run time) .{0,40}exceed"
@@ -255,20 +261,28 @@ SIGNATURES = tuple(
         (HARDWARE, "disk_full_or_storage",
          r"critical medium error|remounting filesystem read-only|detected aborted journal", _ELSEWHERE),
         # ------------------------------------------------ a named cause
+        (CAUSE, "shared_memory",
+         r"insufficient shared memory|bus error.{0,120}shm|unable to open shared memory object"
+         r"|out of shared memory|raise your shared memory limit"),
+        (CAUSE, "shared_memory",
+         r"(?:</torch_|/dev/shm/|shared memory segment|posix_fallocate failed).{0,200}no space left"
+         r"|no space left.{0,80}/dev/shm/", _RESTART),
         (CAUSE, "disk_full_or_storage",
          r"no space left on device|disk quota exceeded|enospc\b|edquot\b|not enough (?:free )?disk space|disk full"
          r"|pytorchstreamwriter failed|input/output error|stale (?:nfs )?file handle|estale\b|read-only file system"
          r"|transport endpoint is not connected|file write failed|remote i/o error|\berrno 5\]|quota exceeded on"
          r"|nfs: server .{0,80}not responding|lustreerror|buffer i/o error|\berofs\b|ext4-fs error"
          r"|xfs .{0,40}shutdown|blockio|write error: no space|unexpected pos \d|storagefull|saverr?or.{0,40}space"),
+        (CAUSE, "host_memory",
+         r"oom when allocating .{0,600}device:cpu:"),
         (CAUSE, "cuda_oom",
          r"\b(?:cuda|hip|npu|xpu|mps|musa|mlu|gpu|vram|hbm|device)(?: error:)? out of memory"
          r"|out of memory .{0,30}\b(?:gpu|npu|device|hbm)\b|outofmemoryerror: (?:out of memory allocating|cuda)"
-         r"|torch\.outofmemoryerror|cuda error: out of memory"
+         r"|torch\.outofmemoryerror|\bcuda (?:driver |runtime )?(?:call|error)\b.{0,120}\bout of memory"
          r"|cudaerrormemoryallocation|cuda_error_out_of_memory|cublas_status_alloc_failed|hip out of memory"
          r"|cublas_status_not_initialized|cudnn_status_alloc_failed|cudnn_status_not_initialized"
          r"|oom when allocating|failed to allocate memory for device|xpu out of memory|out of gpu memory"
-         r"|resourceexhaustederror|cuda driver error: out of memory"
+         r"|resourceexhaustederror"
          r"|(?:nccl.{0,80}|^)cuda failure (?:2\b|'out of memory')"
          r"|allocator .{0,40}ran out of memory|mps backend out of memory"
          r"|tried to allocate \d.{0,60}(?:gpu|cuda)|not enough (?:gpu|cuda|vram) memory|resource_exhausted\b"
@@ -303,9 +317,6 @@ SIGNATURES = tuple(
          r"cannot allocate memory|defaultcpuallocator: (?:can't|not enough)|\bmemoryerror\b|std::bad_alloc"
          r"|unable to allocate .{0,60}(?:array|gib|mib)|numpy\.?_?core\._exceptions\._arraymemory|\benomem\b"
          r"|arrowmemoryerror|malloc of size \d+ failed"),
-        (CAUSE, "shared_memory",
-         r"insufficient shared memory|bus error.{0,120}shm|unable to open shared memory object"
-         r"|out of resources?: shared memory|out of shared memory|raise your shared memory limit"),
         (CAUSE, "hub_auth",
          r"\b40[13] client error|gatedrepoerror|repositorynotfounderror|revisionnotfounderror|entrynotfounderror"
          r"|\b404 client error|cannot access gated repo"
@@ -364,6 +375,9 @@ SIGNATURES = tuple(
         (CAUSE, "interrupted",
          r"^\W*keyboardinterrupt\b|received sigint\b|interrupted by user|aborted by user|cancelled by user"
          r"|\bscancel\b|signals\.sigint|received 2 death signal|got signal: 2\b|detected keyboardinterrupt"),
+        (CASCADE, "nccl_network_error",
+         r"there was a network error"
+         r"|(?:\bnccl warn|processgroup|\bgloo\b|distbackenderror).{0,400}(?:timed out|refused|no route|unreachable)"),
         (CAUSE, "network_error",
          r"\b(?:50[0234]|429) (?:server|client) error|gateway time-?out|bad gateway|service unavailable"
          r"|too many requests|max retries exceeded|maxretryerror|read ?timeout(?:error)?\b"
@@ -413,21 +427,19 @@ SIGNATURES = tuple(
          r"no such file or directory|is(?: not)? a directory|can't open file|: no such file (?!or )"
          r"|could not find \S{0,40}\.json\b"),
         (EXCEPTION, "python_exception",
-         r"does not require grad|trying to backward through|one of the variables needed for gradient"
+         r"out of resources?: shared memory"  # of a kernel
+         r"|does not require grad|trying to backward through|one of the variables needed for gradient"
          r"|expected to have finished reduction in the prior iteration|mark a variable ready only once"
          r"|cannot be performed when|not implemented for|index out of (?:range|bounds)|out of bounds for dimension"
          r"|\[lightgbm\] \[fatal\]"),
         # ------------------------------------------------ a process died, for an unknown reason
         (DEATH, "segfault",
-         r"segmentation fault|sigsegv|signal 11\b|exitcode: -11\b|segfault at|general protection fault"
+         r"segmentation fault|sigsegv\b|signal 11\b|segfault at|general protection fault"
          rf"|{_by_shell(_SEGFAULT)}|{_SEGFAULT}"
-         r"|exit code 139|sigbus|signal 7\b|bus error|exitcode: -7\b"
-         r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status)[:= ]{1,3}(?:139|-11)\b"),
+         rf"|sigbus\b|signal 7\b|bus error|{_exited('139|135|-11|-7')}"),
         (DEATH, "killed_sigkill",
-         r"sigkill|signal:? 9\b|exitcode: -9\b|\bkilled +(?:python|torchrun|accel|deepspeed)"
-         rf"|{_by_shell(_KILLED)}"
-         r"|exit code:? 137"
-         r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status)[:= ]{1,3}(?:137|-9)\b"),
+         r"sigkill\b|signal:? 9\b|\bkilled +(?:python|torchrun|accel|deepspeed)"
+         rf"|{_by_shell(_KILLED)}|{_exited('137|-9')}"),
         (DEATH, "ray_worker_died",
          r"actordiederror|rayactorerror|raylet died|worker exit type: system_error|worker died or was killed"
          r"|workercrashederror|actorunavailableerror|the actor is dead|nodediederror|objectlosterror|ownerdiederror"
@@ -442,7 +454,7 @@ SIGNATURES = tuple(
         # ------------------------------------------------ other ranks notice
         (CASCADE, "sigterm",
          rf"{_by_shell(_TERMINATED)}|{_JOB}(?:{_ENDED})(?!\w)|"
-         r"sigterm|signal:? 15\b|exitcode: -15\b|signalexception|received .{0,20}signal: 15"),
+         rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|received .{{0,20}}signal: 15"),
         (CASCADE, "nccl_timeout",
          r"\bei00\d\d:|notify register times? out|getting socket times? out|\bhccl\b.{0,60}(?:error|timeout|fail)"
          r"|watchdog caught collective|collective operation timeout|timeout at nccl work"
@@ -464,7 +476,7 @@ SIGNATURES = tuple(
         # ------------------------------------------------ the launcher's summary
         (SUMMARY, "sigabrt",
          rf"{_by_shell(_ABORTED)}|"
-         r"exitcode: -6\b|sigabrt|signal 6\b|core dumped|terminate called|exit code 134|fatal python error"),
+         rf"{_exited('134|-6')}|sigabrt\b|signal 6\b|core dumped|terminate called|fatal python error"),
         (SUMMARY, "exit_status",
          r"exitcode: [12]\b|exit code[: ]+[12]\b|exited with (?:exit )?code (?:= )?[12]\b"
          r"|non-zero exit status [12]\b|return code = [12]\b|exitcode *: [12]\b"),
@@ -485,9 +497,10 @@ SIGNATURES = tuple(
 # Python exceptions that only report an exception in another process.
 SECOND_HAND = frozenset("childfailederror enginedeaderror raytaskerror".split())
 
-# Exceptions by which a rank reports a failure of other ranks: not a fault of the code that raised them.
-OF_OTHER_RANKS = (
+# Exceptions that report a failure of other ranks or a signal: not a fault of the code that raised them.
+FROM_OUTSIDE = (
     r"distbackenderror|distnetworkerror|nccl (?:error|communicator|watchdog)|unhandled (?:system|cuda) error"
+    r"|signalexception|\bdied with <signals\."
 )
 
 # Categories of Python exceptions by their names; all others are `runtime_error`.
@@ -535,6 +548,7 @@ NEVER = (
     r"|\b(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
     r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.]| in )|uncorr[^:]{0,40}: *0\b|failed_jobs: 0"""
     r"|failures=0|deprecationwarning|futurewarning|userwarning|is deprecated|overflow!? (?:rank \d+ )?skipping"
+    r"|\b(?:nan|inf|non-?finite)\b.{0,40}\bskipping (?:\w{1,12} ){0,2}(?:batch|updat|iteration)"
     r"|skipping step|gradient overflow|attempting loss scale|reducing loss scale|loss scale reduced|\bnccl info\b"
     r"""|^\W{0,3}(?:\[rank\d{1,5}\]:)?\[w\d{3,4} \d\d:|\bprompt["']?[:=]|config(?:uration)?["']?[:=] ?\{|restart_on"""
     r"|error raised in its creation task|error resolved|resuming normal|error[^:]{0,40}: 0(?:\.0*)?$"

@@ -101,6 +101,27 @@ SHELL = [
     (f"{BAR}Bus error (core dumped)", "segfault", "restart"),
     (f"{BAR}Aborted (core dumped)", "sigabrt", "restart"),
     (f"{STEPS}Out of memory: Killed process 7 (python3) total-vm:1kB\nKilled", "host_oom", "restart"),
+    ("srun: error: n4: tasks 0-3,6: Killed", "killed_sigkill", "restart"),
+    ("srun: error: n4: task 2: Terminated", "sigterm", "restart"),
+]  # fmt: skip
+
+# ---------------------------------------------------------------- words of launchers and libraries
+LAUNCHERS = [
+    ("ERROR: Rank 5 crashed with exit code -7.", "segfault", "restart"),
+    ("[ERROR] [launch.py:9:sigkill_handler] ['python', 'a.py'] exits with return code = -11", "segfault", "restart"),
+    ("[ERROR] [launch.py:9:sigkill_handler] ['python', 'a.py'] exits with return code = 1", "exit_status", "stop"),
+    ("  exitcode  : -15 (pid: 7)", "sigterm", "restart"),
+    ("subprocess.CalledProcessError: Command '['python']' died with <Signals.SIGABRT: 6>.", "sigabrt", "restart"),
+    (traceback("torch.elastic.api.SignalException: Process 7 got signal: 15"), "sigterm", "restart"),
+    ("RuntimeError: CUDA call (cudaMalloc(&p, n)) failed with error: 'out of memory'", "cuda_oom", "stop"),
+    ("gpu-3 kernel: Out of memory: Killed process 7 (python)", "host_oom", "restart"),
+    ("ResourceExhaustedError: OOM when allocating tensor with shape[9] on /job:a/device:CPU:0 by allocator cpu",
+     "host_memory", "restart"),
+    ("OutOfResources: out of resource: shared memory, Required: 9, Hardware limit: 8", "python_exception", "stop"),
+    ("RuntimeError: unable to write to file </torch_7_1>: No space left on device (28)", "shared_memory", "restart"),
+    ("NCCL WARN Call to posix_fallocate failed : No space left on device", "shared_memory", "restart"),
+    ("slurmstepd: error: *** JOB 6 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE ***",
+     "node_lost", "restart"),
 ]  # fmt: skip
 
 # ---------------------------------------------------------------- cancelled by what follows
@@ -170,7 +191,7 @@ def test_python_messages_have_categories_of_the_field(line: str, category: str, 
         assert (found.category, found.action) == (category, action)
 
 
-@pytest.mark.parametrize(("text", "category", "action"), [*SHELL, *ENDS])
+@pytest.mark.parametrize(("text", "category", "action"), [*SHELL, *LAUNCHERS, *ENDS])
 def test_last_words_decide(text: str, category: str, action: str) -> None:
     found = classify_failure(text)
     assert (found.category, found.action) == (category, action)
