@@ -42,7 +42,10 @@ _NEW_ATTEMPT = regex(
     r"|\brestart(?:ing|ed) (?:the )?(?:training|job|run)\b"
 )
 _POSITION = ("step", "epoch", "epoch_step")
+_GRACE_ENDS = ("killed_sigkill", "sigterm")  # how a scheduler ends what it announced
 _CHAINED = regex(r"\b(?:during handling of the above exception|was the (direct cause) of the following exception)")
+_UNRAISABLE = regex(r"^\W*exception ignored (?:in|on)\b")
+_STATES = regex(r"\s*\|.*\|\s*|.*\b[1-9]\d* running\b.*")  # of tasks: a row of a table, or counts while some run
 _FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
 _SOURCE = regex(r"\s*(?:-{1,9}> ?\d+ |[│❱╭╰]|raise |\d+ +(?:raise|assert|if|except|return) )")
 _NAMED = regex(r"\W{0,3}[\w.]{2,120}(?::|$)")
@@ -167,7 +170,8 @@ class _Evidence:
         self.found: list[_Found] = []
         self.unnamed = ""
         self._chain = 0  # where the findings of the present traceback begin
-        self._is_chained = self._in_traceback = False
+        self._is_chained = self._in_traceback = self._is_ignored = False
+        self._decrees = list[_Found]()  # those that only steps of their grace period follow
         self._frame: int | None = None  # the column of `File "...", line N`: what is deeper below is source code
         self._reader: ProgressReader | None = None  # from the first evidence on
 
@@ -180,13 +184,20 @@ class _Evidence:
             if not (told.is_sign or self._in_traceback or self._reader or self._frame is not None):
                 continue
             is_source, ends_traceback = self._is_source(line), self._follow_traceback(line)
-            if self._reader and ((told.new_attempt and not told.errorlike) or self._moves(piece)):
-                self.found, self.unnamed, self._chain = [], "", 0
+            if self._reader:
+                begins, before = told.new_attempt and not told.errorlike, self._position()
+                if begins or self._moves(piece):
+                    decrees = [each for each in (*self._decrees, *self.found) if each.level == table.DECREED]
+                    self._decrees = [] if begins or self._position() < before else decrees
+                    self.found, self.unnamed, self._chain = [], "", 0
             if told.retried:
                 self.unnamed = ""
                 if self.found and self.found[-1].category in _RETRIED_CATEGORIES:
                     self.found.pop()
-            if is_source or _NEVER.search(line):
+            if begins_traceback(line):
+                self._is_ignored = number > 0 and _UNRAISABLE.match(pieces[number - 1].lower()) is not None
+            is_ignored = self._is_ignored and (self._in_traceback or ends_traceback)
+            if is_source or is_ignored or _UNRAISABLE.match(line) or _NEVER.search(line):
                 continue
             self._add(piece, line, told, ends_traceback)
             if self._reader is None and (self.found or self.unnamed):
@@ -202,10 +213,16 @@ class _Evidence:
                 _read_exception(line, ends_traceback),
             ):
                 if each:
+                    if each.category in _GRACE_ENDS and not self.found:
+                        self.found += self._decrees
                     is_weak = is_warning and table.DECREED < each.level < table.DEATH
                     self.found.append(each._replace(level=table.WARNED if is_weak else each.level, piece=piece))
-        if told.errorlike and not _ADVICE.search(line) and _ERRORLIKE.search(without_results(line)):
-            self.unnamed = piece
+        if told.errorlike and not (_ADVICE.search(line) or _STATES.fullmatch(line)):
+            self.unnamed = piece if _ERRORLIKE.search(without_results(line)) else self.unnamed
+
+    def _position(self) -> tuple[float, ...]:
+        assert self._reader
+        return tuple(self._reader.shown.get(name) or 0 for name in ("epoch", *_POSITION))
 
     def _moves(self, piece: str) -> bool:
         """Whether a piece shows another position, or a loss of none; bars are drawn again when a process ends."""

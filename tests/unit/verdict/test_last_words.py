@@ -145,6 +145,9 @@ GOES_ON = [
     "epoch 3 iter 1200 loss 0.5\nSegmentation fault\nepoch 3 iter 1000 loss 0.5",
     "Train Error: Avg loss: 0.23\nTest Error: \n Accuracy: 91.0%, Avg loss: 0.06",
     "Test error: 4.25%\nval_error = 0.2",
+    f"{STEPS}WARNING: The grad norm is nan. Skipping updating the model.",
+    f"{STEPS}Exception ignored in: <function Loader.__del__ at 0x7f>\n{traceback('AssertionError: no child')}",
+    "| trial_7 | ERROR   | 10.0.0.1:42 |\nNumber of trials: 9 (1 ERROR, 2 RUNNING)",
 ]  # fmt: skip
 
 ENDS = [
@@ -177,6 +180,21 @@ ENDS = [
     (chain("KeyError: 'x'", "AssertionError: no such split", DIRECT), "assertion", "stop"),
     (chain("RuntimeError: CUDA error: uncorrectable ECC error encountered", "RuntimeError: step", DIRECT),
      "ecc_error", "restart_elsewhere"),
+    # Only the traceback of an ignored exception is ignored
+    (f"Exception ignored in: <Loader>\n{traceback('AssertionError')}\n{traceback('KeyError: 1')}",
+     "python_exception", "stop"),
+    # A scheduler kills the job in its grace period
+    (f"{STEPS}slurmstepd: error: *** STEP 6.0 CANCELLED AT T DUE TO TIME LIMIT ***{MORE}\n"
+     "srun: error: n: task 0: Killed", "time_limit", "restart"),
+    (f"{MORE}\nslurmstepd: error: *** JOB 6 CANCELLED AT T DUE TO PREEMPTION ***\n{STEPS}Killed",
+     "killed_sigkill", "restart"),
+    (f"{STEPS}slurmstepd: error: *** JOB 6 CANCELLED AT T DUE TO TIME LIMIT ***{MORE}\n"
+     "slurmstepd: error: *** JOB 7 CANCELLED AT T ***\nsrun: error: n: task 0: Killed", "external_cancel", "stop"),
+    # Other ranks notice by the network
+    (f"{traceback('KeyError: 1')}\nNCCL WARN socketPoll: connect to 10.0.0.1<41> returned Connection timed out",
+     "python_exception", "stop"),
+    ("[E7] watchdog terminated: NCCL error: remote process exited or there was a network error",
+     "nccl_network_error", "restart"),
     # A warning names a cause, and nothing else does
     (f"{STEPS}WARNING | trainer | CUDA out of memory. Tried to allocate 2 GiB", "cuda_oom", "stop"),
     (f"{STEPS}WARNING | trainer | CUDA out of memory. Tried to allocate 2 GiB\nSegmentation fault",
