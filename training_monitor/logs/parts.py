@@ -93,11 +93,11 @@ _SAVE = regex(
     r"(?:checkpoint|ckpt|model|state|weights|safetensors|step)|\bcheckpoint (?:\S{1,200} )?(?:saved|written|at step)"
 )
 _SAVED_STEP = regex(
-    r"(?:checkpoints?[-_ ]|steps?[-_ =:]{1,3}|iter(?:ation)?[-_ =:]{1,3})(\d{1,12})(?![\w.]*\d)"
+    r"(?:checkpoints?[-_ ]|steps?[-_ =:]{1,9}|iter(?:ation)?[-_ =:]{1,9})(\d{1,12})(?![\w.]*\d)"
     rf"|(?<!epoch)[-_](\d{{1,12}})\.(?:safetensors|pth?|ckpt|bin)\b|\b(?:{PREFIXES})(\d{{1,12}})(?!\d)"
 )
 _SAVED_AT_STEP = regex(
-    r"\b(?:at|after) (?:(?:global|training|train) )?(?:step|iteration|iter|update)[ :=#]{1,3}(\d{1,12})\b(?![.,]\d)"
+    r"\b(?:at|after) (?:(?:global|training|train) )?(?:step|iteration|iter|update)[ :=#]{1,9}(\d{1,12})\b(?![.,]\d)"
     r"|\bcheckpoints? for (\d{1,12}) into\b"
 )
 _FINISHED = regex(

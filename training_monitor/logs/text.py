@@ -105,6 +105,7 @@ _WORDINGS = tuple(
             r"step \1 loss \2 lr \3 step_time \4",
         ),
         (("epoch",), r"(?<![\w./])(\d{1,9}/\d{1,9}) ?epochs?(?=[:, ])(?! \d)", r"epoch \1 "),
+        (("batch:",), r"(?<![\w.])(\d{1,9})epoch:train:\d{1,12}-(\d{1,12})batch:", r"epoch \1 batch \2:"),
         (("epoch",), r"(?<![\w.])(\d{1,9})epoch(?=[: ])", r"epoch \1 "),
         (("tot_loss",), r"\btot_loss\[loss\b", "tot_loss["),
         (("forward_time",), r"\biter_time(?==[\d.e+\-]{1,20}, forward_time)", "data_time"),
