@@ -100,16 +100,22 @@ _SAVED_AT_STEP = regex(
     r"\b(?:at|after) (?:(?:global|training|train) )?(?:step|iteration|iter|update)[ :=#]{1,9}(\d{1,12})\b(?![.,]\d)"
     r"|\bcheckpoints? for (\d{1,12}) into\b"
 )
+_MOST = r"max(?:imum)?[ _](?:number of )?(?:train(?:ing)?[ _])?(?:epochs?|steps?|iter(?:ation)?s?)\b"
 _FINISHED = regex(
     r"\btraining (?:is |has |was )?(?:been )?(?:completed?|finished|done)\b(?! (?:iteration|epoch|step))"
-    r"|\b(?:finished|completed|done) training\b(?! (?:epoch|step|iteration|batch))|\btrain_runtime['\"]?\s{0,40}[:=]"
+    r"|\b(?:finished|completed|done) training\b(?! (?:epoch|step|iteration|batch))"
+    r"|\btraining of experiment is done\b|\btraining took \d|reporting training success"
+    r"|\btrial \S{1,100} completed after \d{1,12} iterations"
+    rf"|\bstop(?:ped|ping)? training: (?:reached )?{_MOST}"
+    rf"|\breached (?:the )?{_MOST}[^\n]{{0,40}}\b(?:stop|end|finish)\w{{0,4}} training\b"
+)
+# What launchers and frameworks only print after a training that ended well; a script may print the above in any case
+_SUCCEEDED = regex(
+    r"\btrain_runtime['\"]?\s{0,40}[:=]|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
+    r"|\b\d{1,9} epochs completed in [\d.]{1,12} hours|\bloss for final step: "
     r"|\bjob '[^']{1,200}' succeeded|local worker group finished|worker group successfully finished"
-    r"|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
-    r"|\b\d{1,9} epochs completed in [\d.]{1,12} hours|\bloss for final step: |\btraining of experiment is done\b"
-    r"|\btraining took \d|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded"
-    r"|^\W{0,20}state: succeeded|reporting training success"
-    r"|\bstop(?:ped|ping)? training: max(?:imum)?[ _]epochs?\b"
-    r"|\btrial \S{1,100} completed after \d{1,12} iterations|\bprocess \d{1,9} exits successfully"
+    r"|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded|^\W{0,20}state: succeeded"
+    r"|\bprocess \d{1,9} exits successfully"
 )
 # The end of another training, before the one that matters begins
 _OTHER_FINISHED = regex(
@@ -385,6 +391,7 @@ class Told(NamedTuple):
     finished: bool
     no_progress: bool
     header: bool
+    succeeded: bool
     end: int
     spelled_bar: bool
     save: bool
@@ -440,7 +447,8 @@ def _words_part(piece: str, start: int, end: int) -> _Part:
 @by_shape
 def told_by(line: str) -> Told:
     message = message_start(line)
-    is_end = _FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)
+    succeeded = _SUCCEEDED.search(line) is not None
+    is_end = succeeded or _FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)
     end, no_progress = _training_end(line, message), _NOT_PROGRESS.search(line) is not None
     fields = None if no_progress else find_fields(line[:end])
     spelled_bar = _SPELLED_BAR.search(line[:end]) is not None
@@ -448,7 +456,8 @@ def told_by(line: str) -> Told:
         restart=_NEW_ATTEMPT.search(line) is not None,
         totals=any(pattern.search(line) for _, pattern in ANNOUNCED),
         other_begins=_OTHER_WORK_BEGINS.fullmatch(line, message) is not None,
-        finished=is_end is not None and not _OTHER_FINISHED.search(line),
+        finished=bool(is_end) and not _OTHER_FINISHED.search(line),
+        succeeded=succeeded,
         no_progress=no_progress,
         header=read_header(line) is not None,
         end=end,

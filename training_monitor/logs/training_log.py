@@ -28,7 +28,9 @@ from training_monitor.logs.parts import (
     told_by,
 )
 from training_monitor.logs.repeats import Repeats
+from training_monitor.logs.text import begins_traceback
 
+_MOVES = ("step", "epoch_step", "epoch", "loss")  # what shows that a training goes on
 # Fields of `Progress` whose values decide how later pieces are read
 _LASTING = ("total_steps", "total_epochs", "epoch_steps", "epochs_planned", "steps_before", "finished")
 
@@ -88,12 +90,14 @@ class ProgressReader:
         other_begins, other_total: an unnamed bar of other work comes next, and the total of that bar.
         micro, counted: smaller iterations are counted beside steps, and iterations beside environment steps.
         epochs_drawn: a bar counts several epochs.
+        epochs_bar: the name of the bar that is drawn for each epoch, and their number.
         columns: of the table that is being read.
         rows, is_steady: the newest numbers in its first column, which counts if they rise evenly, or beside a loss.
         slash, slashed: the newest `Batch 0/900` of a line; whether it is the epoch and the batch rather than the batch
             and its total, None before a second line tells.
         batch, is_size: the newest epoch and `batch 64` without a total; it stays the same while the epoch moves.
     """
+        is_broken: there was an exception, and no progress since.
 
     epochs: EpochCount = field(default_factory=EpochCount)
     shown: dict[str, Any] = field(default_factory=dict)
@@ -105,6 +109,7 @@ class ProgressReader:
     micro: bool = False
     counted: bool = False
     epochs_drawn: bool = False
+    epochs_bar: tuple[str, int] | None = None
     columns: tuple[str, ...] | None = None
     rows: tuple[int, ...] = ()
     is_steady: bool = False
@@ -114,6 +119,7 @@ class ProgressReader:
     is_size: bool = False
     _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # in the newest piece
     _progress: Progress | None = field(default=None, init=False, repr=False)
+    is_broken: bool = False
 
     @property
     def progress(self) -> Progress:
@@ -133,7 +139,8 @@ class ProgressReader:
     def learned(self) -> object:
         """What decides how later pieces are read; equal as long as nothing was learned."""
         job = self.job, self.after_job is None, self._is_full, self.other_begins, self.other_total, self.finished_at
-        signs = self.micro, self.counted, self.epochs_drawn, self.columns, self.is_steady, self.slashed, self.is_size
+        drawn, broken = (self.epochs_drawn, self.epochs_bar), self.is_broken
+        signs = self.micro, self.counted, drawn, self.columns, self.is_steady, self.slashed, self.is_size, broken
         unknown = self.shown.get("step") is None, self.shown.get("epoch_step") is None
         return self.epochs.learned, [*map(self.shown.get, _LASTING)], unknown, job, signs
 
@@ -180,7 +187,8 @@ class ProgressReader:
         if told.totals:
             self._read_announced(line)
         self.other_begins = self.other_begins or told.other_begins
-        if told.finished:
+            self.is_broken = begins_traceback(line)
+        if told.finished and (told.succeeded or not self.is_broken):
             self._change({"finished": True})
             self.finished_at = self.shown.get("step")
         if told.no_progress:
@@ -196,7 +204,9 @@ class ProgressReader:
         self._take(self._line_fields(line[: told.end], told), line, told.signs)
 
     def _line_fields(self, line: str, told: Told) -> dict[str, Any]:
+        was_broken = self.is_broken
         fields = read_found(told.fields, line) if told.fields else {}
+        self.is_broken = self.is_broken or (was_broken and "error" in line)  # that names a step
         if told.spelled_bar:
             fields.update(read_spelled_bar(line))
         if "train_runtime" in line:
@@ -331,3 +341,5 @@ class ProgressReader:
     def _change(self, changes: Mapping[str, Any]) -> None:
         self.shown.update(changes)
         self._progress = None
+        if any(found.get(name) not in (None, self.shown.get(name)) for name in _MOVES):
+            self.is_broken = False

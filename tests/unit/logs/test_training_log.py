@@ -523,7 +523,13 @@ def test_bars_of_other_work_are_no_steps(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["Training time: 583.36s", "[INFO] [launch.py:347:main] Process 77 exits successfully."]
+    "line",
+    [
+        "Training time: 583.36s",
+        "[INFO] [launch.py:347:main] Process 77 exits successfully.",
+        "Reached max_steps (5), stopping training.",
+        "Stopping training: reached maximum number of iterations",
+    ],
 )
 def test_other_unmistakable_ends(line: str) -> None:
     assert parse_progress(f"step 5/5 loss 0.5\n{line}").finished is True
