@@ -134,6 +134,7 @@ ANNOUNCED = (
     ("total_epochs", regex(r"\bstopped: `max_epochs=(\d{1,9})` reached")),
     ("total_epochs", regex(r"^(?:namespace\((?:[^\n]{0,5000}?, )?)?epochs=(\d{1,9})(?=[,)]|$)")),
 )
+_FRAME = regex(r"""\s{0,60}file ["'][^"']{1,400}["'], line \d""")
 MOST_COLUMNS = 40
 _COUNTERS = regex(r"(?:epoch|step|iter|batch)(?: (?:epoch|step|iter|batch))+")
 _HEADER = regex(r"[\s|#]{0,20}(?:epoch|step|iter|iteration|round|e|it)s?(?:[\s|]{1,40}|,)[^:=]{1,400}")
@@ -198,6 +199,7 @@ class _Name:
 def _find_bar(piece: str, name_at: slice, bar: re.Match[str]) -> Bar:
     name, notes_at = piece[name_at].lower(), _stripped(piece, bar.span("notes"), " ,")
     unit, scale = _unit_of(bar["unit"] or "it/s")
+    unit = "" if _FRAME.match(name) else unit  # drawn after a line of a traceback
     counts = "steps" if unit in _STEP_UNITS else "epochs" if unit in _EPOCH_UNITS else "other work"
     return Bar(
         name=name_at,
@@ -389,9 +391,9 @@ class Told(NamedTuple):
     totals: bool
     other_begins: bool
     finished: bool
+    succeeded: bool
     no_progress: bool
     header: bool
-    succeeded: bool
     end: int
     spelled_bar: bool
     save: bool

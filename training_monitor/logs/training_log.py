@@ -96,8 +96,8 @@ class ProgressReader:
         slash, slashed: the newest `Batch 0/900` of a line; whether it is the epoch and the batch rather than the batch
             and its total, None before a second line tells.
         batch, is_size: the newest epoch and `batch 64` without a total; it stays the same while the epoch moves.
-    """
         is_broken: there was an exception, and no progress since.
+    """
 
     epochs: EpochCount = field(default_factory=EpochCount)
     shown: dict[str, Any] = field(default_factory=dict)
@@ -117,9 +117,9 @@ class ProgressReader:
     slashed: bool | None = None
     batch: tuple[float, int] | None = None
     is_size: bool = False
+    is_broken: bool = False
     _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # in the newest piece
     _progress: Progress | None = field(default=None, init=False, repr=False)
-    is_broken: bool = False
 
     @property
     def progress(self) -> Progress:
@@ -183,11 +183,12 @@ class ProgressReader:
         if told.restart:
             self.job = self.after_job = self.other_total = None
             self.other_begins = self.epochs_drawn = False
+            self.epochs_bar = None
             self.epochs.restart()
+            self.is_broken = begins_traceback(line)
         if told.totals:
             self._read_announced(line)
         self.other_begins = self.other_begins or told.other_begins
-            self.is_broken = begins_traceback(line)
         if told.finished and (told.succeeded or not self.is_broken):
             self._change({"finished": True})
             self.finished_at = self.shown.get("step")
@@ -201,12 +202,12 @@ class ProgressReader:
             if not self.is_steady and not self._rises(int(first)):
                 return
             line, told = pairs, told_by(pairs)
+        was_broken = self.is_broken
         self._take(self._line_fields(line[: told.end], told), line, told.signs)
+        self.is_broken = self.is_broken or (was_broken and "error" in line)  # that names a step
 
     def _line_fields(self, line: str, told: Told) -> dict[str, Any]:
-        was_broken = self.is_broken
         fields = read_found(told.fields, line) if told.fields else {}
-        self.is_broken = self.is_broken or (was_broken and "error" in line)  # that names a step
         if told.spelled_bar:
             fields.update(read_spelled_bar(line))
         if "train_runtime" in line:
@@ -284,6 +285,8 @@ class ProgressReader:
         name = piece[bar.name].lower()
         fields = read_bar(piece, name, bar)
         fields.pop("counter", None)
+        if self._is_inner(bar.key, fields):
+            fields = {name: fields[name] for name in ("loss", "learning_rate", "grad_norm") if name in fields}
         if "total_epochs" in fields and not fields.keys() & {"step", "epoch_step"}:
             self.epochs_drawn = (fields["total_epochs"] or 1) > 1
         elif self.epochs_drawn and "total_steps" in fields and "epoch" not in fields:
@@ -291,6 +294,20 @@ class ProgressReader:
             fields["eta_scope"] = fields["eta_scope"] and "epoch"
         if "total_steps" not in fields or self._is_job_bar(bar.key, fields):
             self._take(fields, f"{name} {piece[bar.notes]}".lower(), bar.signs)
+
+    def _is_inner(self, key: str, fields: dict[str, Any]) -> bool:
+        """Whether a bar counts the fewer epochs that another bar's epochs consist of, like PPO's of an episode."""
+        epochs = fields.get("total_epochs")
+        if not epochs or fields.keys().isdisjoint(("step", "epoch_step")):
+            return False
+        outer, most = self.epochs_bar or (key, epochs)
+        if key != outer and epochs < most:
+            return True
+        if key != outer and epochs > most:
+            self.job = None
+            self._show({"step": None, "total_steps": None, "epoch_step": None, "epoch_steps": None})
+        self.epochs_bar = key, epochs
+        return False
 
     def _is_job_bar(self, key: str, fields: dict[str, Any]) -> bool:
         """Whether a bar is the job's: evaluation and sampling draw smaller bars, often unnamed, within or after it."""
@@ -326,6 +343,8 @@ class ProgressReader:
     def _take(self, fields: Mapping[str, Any], text: str, signs: EpochSigns) -> None:
         found = self.epochs.read(fields, text, signs)
         self._found.update(found)
+        if any(found.get(name) not in (None, self.shown.get(name)) for name in _MOVES):
+            self.is_broken = False
         self._show(found)
 
     def _show(self, changes: dict[str, Any]) -> None:
@@ -341,5 +360,3 @@ class ProgressReader:
     def _change(self, changes: Mapping[str, Any]) -> None:
         self.shown.update(changes)
         self._progress = None
-        if any(found.get(name) not in (None, self.shown.get(name)) for name in _MOVES):
-            self.is_broken = False

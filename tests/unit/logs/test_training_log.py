@@ -533,3 +533,41 @@ def test_bars_of_other_work_are_no_steps(name: str) -> None:
 )
 def test_other_unmistakable_ends(line: str) -> None:
     assert parse_progress(f"step 5/5 loss 0.5\n{line}").finished is True
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 2, in run\nValueError: bad step=7 of the data\n'
+
+
+@pytest.mark.parametrize("line", ["Training finished.", "Total training time: 0:12:11 (0:00:01 on hooks)"])
+def test_a_script_that_prints_its_end_after_an_exception_is_not_finished(line: str) -> None:
+    assert parse_progress(f"step 5/9 loss 0.5\n{TRACEBACK}{line}").finished is None
+    assert parse_progress(f"step 5/9 loss 0.5\n{TRACEBACK}step 9/9 loss 0.4\n{line}").finished is True
+
+
+def test_an_exception_of_a_thread_does_not_hide_what_a_launcher_reports() -> None:
+    assert parse_progress(f"step 9/9 loss 0.5\n{TRACEBACK}Job 'raysubmit_1' succeeded").finished is True
+
+
+def test_a_limit_that_an_episode_reaches_is_not_the_end_of_the_training() -> None:
+    assert parse_progress("step 5 loss 0.5\nreached max_steps (500), resetting the episode").finished is None
+
+
+def test_a_padded_step_of_a_checkpoint_is_read() -> None:
+    line = "saving checkpoint at iteration      50 to /ckpt\n successfully saved checkpoint from iteration      50"
+    assert [parse_progress(each).checkpoint_step for each in (line, line.partition("\n")[2])] == [50, 50]
+
+
+def test_a_bar_of_inner_epochs_is_not_the_job() -> None:
+    outer = "Episode [2/16]:   1%|   | 3/309 [03:58<20:21:11, 237.90s/it]"
+    inner = "Update epoch [1/1]:  50%|###   | 4/8 [01:00<01:00, 15.12s/it, loss=0.3]"
+    for lines in ([outer, inner], [inner, outer, inner], [inner, inner, outer]):
+        found = parse_progress("\n".join(lines))
+        assert (found.step, found.total_steps, found.finished) == (None, None, None)
+        assert (found.epoch, found.epoch_step, found.epoch_steps, found.total_epochs) == (2, 3, 309, 16)
+        assert found.loss == 0.3
+
+
+def test_a_bar_behind_a_line_of_a_traceback_is_not_the_job() -> None:
+    frame = '  File "/env/worker.py", line 937, in get##### | 37.0/37.0 [08:36<00:00, 3.90s/it]'
+    found = parse_progress(f"Running step:   3%|#  | 1.00/36.0 [08:41<5:04:11, 521s/step]\n{frame}")
+    assert (found.step, found.total_steps) == (1, 36)
