@@ -116,6 +116,7 @@ _WORDINGS = tuple(
         (("words/s",), r"\btime (?=[\d.]{1,20}s : [\d.]{1,20} words/s)", "interval_time "),
         (("l.r. ",), r"\bl\.r\. (?=\d)", "lr "),
         (("itr",), r"\bitr\b", "iter"),
+        (("iteration (",), r"\biteration (?=\(\d{1,12}, \d{1,12}\))", "iteration_"),
         (("loss is ", "loss of "), r"\bloss (?:is|of) (?:now )?(?=[\d.\-]|nan)", "loss: "),
         (("loss ",), r"\bloss (?:train\b|\(train\))(?: \(curr\))?", "loss"),
         (("time (data",), r"\btime \(data\)", "time"),
