@@ -213,8 +213,8 @@ SIGNATURES = tuple(
          r"due to node failure|cancelled at .{0,60}due to node|\bnode_fail\b|^srun: error: node failure on", _RESTART),
         (DECREED, "time_limit",
          r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"
-         r"|longer than specified deadline|\bterm_runlimit\b|(?:walltime|time limit|run time) .{0,40}exceed"
-         r"|exceed(?:ed|s|ing) .{0,30}(?:walltime|time limit|run time)|enforced h_rt"),
+         r"|longer than specified deadline|\bterm_runlimit\b|(?:wall(?:clock)? ?time|time limit|run time) .{0,40}exceed"
+         r"|exceed(?:ed|s|ing) .{0,30}(?:wall(?:clock)? ?time|time limit|run time)|enforced h_rt"),
         (DECREED, "preemption",
          r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
          r"|instance (?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)|acpi g2 soft off"
@@ -285,7 +285,8 @@ SIGNATURES = tuple(
          r"|resourceexhaustederror"
          r"|(?:nccl.{0,80}|^)cuda failure (?:2\b|'out of memory')"
          r"|allocator .{0,40}ran out of memory|mps backend out of memory"
-         r"|tried to allocate \d.{0,60}(?:gpu|cuda)|not enough (?:gpu|cuda|vram) memory|resource_exhausted\b"
+         r"|tried to allocate \d.{0,60}(?:gpu|cuda)|not enough (?:gpu|cuda|vram) memory"
+         r"|\bdevice\b.{0,200}\bmemory (?:isn't|is not|not) enough|resource_exhausted\b"
          r"|error out of memory at line|would exceed allowed memory|runtimeerror: not enough memory"
          r"|torch\.cuda\.outofmemoryerror"
          r"|no executable batch size found|no available memory for the cache blocks"),
@@ -456,7 +457,8 @@ SIGNATURES = tuple(
          rf"{_by_shell(_TERMINATED)}|{_JOB}(?:{_ENDED})(?!\w)|"
          rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|received .{{0,20}}signal: 15"),
         (CASCADE, "nccl_timeout",
-         r"\bei00\d\d:|notify register times? out|getting socket times? out|\bhccl\b.{0,60}(?:error|timeout|fail)"
+         r"\bei00\d\d:|notify register times? out|getting socket times? out"
+         r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}(?:error|timeout|fail)"
          r"|watchdog caught collective|collective operation timeout|timeout at nccl work"
          r"|nccl operations have failed or timed out|taking the entire process down|nccl (?:communicator|watchdog)"
          r"|heartbeat monitor timed out|watchdog got stuck|ncclwatchdog|watchdog .{0,60}hang"
@@ -500,7 +502,7 @@ SECOND_HAND = frozenset("childfailederror enginedeaderror raytaskerror".split())
 # Exceptions that report a failure of other ranks or a signal: not a fault of the code that raised them.
 FROM_OUTSIDE = (
     r"distbackenderror|distnetworkerror|nccl (?:error|communicator|watchdog)|unhandled (?:system|cuda) error"
-    r"|signalexception|\bdied with <signals\."
+    r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}error|signalexception|\bdied with <signals\."
 )
 
 # Categories of Python exceptions by their names; all others are `runtime_error`.
