@@ -296,16 +296,17 @@ class ProgressReader:
             self._take(fields, f"{name} {piece[bar.notes]}".lower(), bar.signs)
 
     def _is_inner(self, key: str, fields: dict[str, Any]) -> bool:
-        """Whether a bar counts the fewer epochs that another bar's epochs consist of, like PPO's of an episode."""
+        """Whether a bar of a single epoch is drawn within the current one of several, like PPO's within an episode."""
         epochs = fields.get("total_epochs")
         if not epochs or fields.keys().isdisjoint(("step", "epoch_step")):
             return False
-        outer, most = self.epochs_bar or (key, epochs)
-        if key != outer and epochs < most:
+        other, others = self.epochs_bar or (key, epochs)
+        done, steps = (self.shown.get(name) or 0 for name in ("epoch_step", "epoch_steps"))
+        if key != other and epochs == 1 < others and (fields.get("total_steps") or steps) < steps > done:
             return True
-        if key != outer and epochs > most:
+        if key != other and others == 1 < epochs:
             self.job = None
-            self._show({"step": None, "total_steps": None, "epoch_step": None, "epoch_steps": None})
+            self._show({"step": None, "total_steps": None})
         self.epochs_bar = key, epochs
         return False
 

@@ -557,6 +557,13 @@ def test_a_padded_step_of_a_checkpoint_is_read() -> None:
     assert [parse_progress(each).checkpoint_step for each in (line, line.partition("\n")[2])] == [50, 50]
 
 
+def test_a_bar_of_a_next_stage_replaces_that_of_the_stage_before() -> None:
+    before = "Pretrain epoch [{}/10]: 100%|###| 40/40 [00:10<00:00, 4.0it/s]"
+    for epoch, total in ((7, 3), (10, 1)):
+        found = parse_progress(f"{before.format(epoch)}\nTune epoch [1/{total}]:  50%|##| 9/20 [00:05<00:05, 4.0it/s]")
+        assert 9 in (found.step, found.epoch_step)
+
+
 def test_a_bar_of_inner_epochs_is_not_the_job() -> None:
     outer = "Episode [2/16]:   1%|   | 3/309 [03:58<20:21:11, 237.90s/it]"
     inner = "Update epoch [1/1]:  50%|###   | 4/8 [01:00<01:00, 15.12s/it, loss=0.3]"
