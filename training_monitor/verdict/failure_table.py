@@ -377,7 +377,7 @@ SIGNATURES = tuple(
          r"^\W*keyboardinterrupt\b|received sigint\b|interrupted by user|aborted by user|cancelled by user"
          r"|\bscancel\b|signals\.sigint|received 2 death signal|got signal: 2\b|detected keyboardinterrupt"),
         (CASCADE, "nccl_network_error",
-         r"there was a network error"
+         r"exited or there was a network error"
          r"|(?:\bnccl warn|processgroup|\bgloo\b|distbackenderror).{0,400}(?:timed out|refused|no route|unreachable)"),
         (CAUSE, "network_error",
          r"\b(?:50[0234]|429) (?:server|client) error|gateway time-?out|bad gateway|service unavailable"
