@@ -292,7 +292,7 @@ def test_a_command_in_a_pod_that_ended_and_was_stopped_is_not_started_again(pod:
     with subprocess.Popen(command, env=environ(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert wait_until(lambda: "again-attempt-1 " in cli("status", "head").stdout)
         stopped = cli("stop", "head", "again")
-        assert stopped.returncode == 0 and "again-attempt-1 FAILED" in stopped.stdout
+        assert stopped.returncode == 0 and "again-attempt-1 had already ended (FAILED)" in stopped.stdout
         out, err = child.communicate(timeout=30)
     assert child.returncode == 1 and "stopped: by a person" in out
     assert "again-attempt-2" not in cli("status", "head").stdout

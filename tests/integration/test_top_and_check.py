@@ -131,7 +131,7 @@ def test_the_reason_of_a_run_elsewhere_is_that_of_its_verdict_on_both(training: 
 
 
 def test_a_training_that_was_killed_has_failed_on_both(training: Both) -> None:
-    training.write(steps(), 300)
+    training.write(steps(), 60)
     assert training.states() == ("running", "running")
     training.end()
     training.write(steps(), 300)
