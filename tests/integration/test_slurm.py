@@ -207,6 +207,14 @@ def test_a_suspended_job_is_suspended_and_not_stalled(world: World) -> None:
     assert wait_until(lambda: check(job)["state"] == "running", 30)
 
 
+def test_a_held_job_waits_for_its_release(world: World) -> None:
+    job = world.slurm.submit("sleep 1000", "--hold")
+    found = check(job)
+    assert (found["state"], found["remedies"]) == ("starting", [f"scontrol release {job}"])
+    assert found["reason"].startswith("it is held") and "JobHeldUser" in found["reason"], found["reason"]
+    world.slurm.ask("scancel", job)
+
+
 def test_wait_follows_a_job_from_its_start_over_a_requeue(world: World) -> None:
     slurm = world.slurm
     program = f"srun --mpi=none {sys.executable} -u {slurm.folder}/train.py 10 hang"

@@ -394,6 +394,9 @@ def test_there_is_one_job_through_kills_of_the_supervisor_and_of_slurmctld(train
             supervisor.send_signal(signal.SIGKILL)
             supervisor.communicate()
             if kill == 3:
+                # Killed before it saved its state, it would forget the last job, and give its number to another one.
+                saved, since = slurm.folder / "state" / "job_state", time.time()
+                wait_until(lambda: saved.exists() and saved.stat().st_mtime > since, 10)  # if there is anything to save
                 slurm.kill("slurmctld")
                 time.sleep(1)
                 slurm.start_controller()

@@ -111,7 +111,8 @@ def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | No
     if last.status is JobStatus.STOPPED:
         return Verdict("stopped", "warning", _said(f"stopped{_at(last)}", last.message), _ended_at(seen))
     if last.status is JobStatus.PENDING:
-        return Verdict("starting", "unknown", _said("it is waiting to start", last.message), _ended_at(seen))
+        waits, remedies = ("it is held", (last.resume,)) if last.resume else ("it is waiting to start", ())
+        return Verdict("starting", "unknown", _said(waits, last.message), _ended_at(seen), remedies=remedies)
     if last.resume:
         reason = _said(f"suspended{_at(last)}", last.message)
         return Verdict("suspended", "warning", reason, _ended_at(seen), remedies=(last.resume,))

@@ -293,8 +293,15 @@ def standing_of(job: SlurmJob) -> PodState:
         terminated_at=job.ended_at if job.phase in ("Failed", "Succeeded", "Stopped") else None,
         kind="job",
         category=_CATEGORIES.get(job.state),
-        resume=f"scontrol resume {job.number}" if job.phase == "Suspended" else None,
+        resume=_resume(job),
     )
+
+
+def _resume(job: SlurmJob) -> str | None:
+    """Return the command without which a job never runs on: it is suspended, or held by someone or by Slurm itself."""
+    if job.phase == "Pending" and "held" in (job.reason or "").lower():
+        return f"scontrol release {job.number}"
+    return f"scontrol resume {job.number}" if job.phase == "Suspended" else None
 
 
 def _local(at: float) -> str:
