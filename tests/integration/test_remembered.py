@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 
 from tests.integration.commands import run_command
 from tests.integration.conftest import Surroundings, kill, wait_until
+from training_monitor.jobs.jobs import look_at_job
+from training_monitor.jobs.process_jobs import start_process_job
 
 SCRIPT = """
 import sys, time
@@ -80,6 +83,23 @@ def test_a_later_training_replaces_a_finished_one_of_its_script(surroundings: Su
     assert check(here)[0] == {name(first): "finished"}
     second = start(started, here, "one", log="again.log")
     assert check(here)[0] == {name(second): "running"}
+
+
+def test_an_ended_job_does_not_hide_a_later_training_that_was_killed(
+    surroundings: Surroundings, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = surroundings.folder
+    monkeypatch.chdir(here)
+    job = start_process_job("local", "echo step 5/5 loss 0.5", "earlier")
+    assert wait_until(lambda: look_at_job("local", job).status.is_terminal)
+    one = start(started, here, "one")
+    kill(one.pid)
+    one.wait()
+    for log, age in ((here / "one.log", 40), (next(surroundings.folder.rglob("earlier/*log*")), 120)):
+        os.utime(log, (time.time() - age,) * 2)
+    assert check(here) == ({str(here / "one.log"): "unknown"}, 3)
+    os.utime(here / "one.log", (time.time() - 125,) * 2)
+    assert check(here) == ({}, 0)
 
 
 def test_one_of_several_with_the_same_script_is_not_hidden_by_the_others(

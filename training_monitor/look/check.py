@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from training_monitor.look.remembered import KeptTraining
 
 MOST_TRAININGS = 20
+_LATER_SECONDS = 30.0  # a supervisor writes to its own log after the last line of its job
 CHECK_SECONDS, _TO_FIND = 16.0, 0.75  # a check, and the share of it in which the trainings have to be found
 
 
@@ -99,9 +100,9 @@ def check_training(
         known, forgotten = (), len(ended_since(known, meant.trainings))
     meant, ended = _with_ended(meant, what, known)
     before = [each.as_meant() for each in ended]
-    chosen = (*meant.trainings[:MOST_TRAININGS], *before)
+    chosen = (*meant.trainings[:MOST_TRAININGS], *before, *([meant.log] if meant.log else []))
     seen, _ = _both(partial(_look_at, site, chosen, alone=what is not None), siblings.ask)
-    seen = _without_twins(seen, before)
+    seen = _without_twins(_without_older(seen, meant.log), before)
     if what is not None and seen and seen[0].meant.job.process is None:
         seen[0].require()
     complete = [
@@ -215,6 +216,17 @@ def _with_ended(
     return meant, [each for each in known if each.job.log_file in logs and each.job.pid][-1:]
 
 
+def _without_older(seen: list[_Seen], log: MeantTraining | None) -> list[_Seen]:
+    """Leave out a log that shows no step, or that changed before the end of the jobs, or was written by them."""
+    first = min((each.log_age or 0.0 for each in seen if each.meant is not log), default=0.0)
+    return [
+        each
+        for each in seen
+        if each.meant is not log
+        or (each.progress.step is not None and each.log_age is not None and each.log_age < first - _LATER_SECONDS)
+    ]
+
+
 def _without_twins(seen: Sequence[_Seen], before: Sequence[MeantTraining]) -> list[_Seen]:
     """Leave one of a log and the training that was seen to write it: the log if another process writes it now."""
     left = list(seen)
@@ -243,6 +255,12 @@ class _Seen:
     def is_gone(self) -> bool:
         """Whether the target answered, and has neither the training, any more, nor a log of it."""
         return isinstance(self.error, JobNotFound) or bool(self.look and self.look.has_nothing(self.meant.job))
+
+    @property
+    def log_age(self) -> float | None:
+        """Seconds since its log was written."""
+        view, log = (self.look.view, self.look.log) if self.look else (None, None)
+        return view.log_age if view else log.age if log else None
 
     @property
     def was_stopped(self) -> bool:

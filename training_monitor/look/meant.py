@@ -75,8 +75,8 @@ class MeantTraining:
 class Meant:
     """The trainings that are meant. If `not_seen` names something, there may be more, or different ones.
 
-    `is_last`: none runs, it is the one that was seen last. `has_ended`: it is that of a pod that has ended. `has_ray`:
-    there may be a Ray.
+    `is_last`: none runs, it is the one that was seen last; if that is a job, `log` is the newest log, which may be of a
+    later training. `has_ended`: it is that of a pod that has ended. `has_ray`: there may be a Ray.
     """
 
     trainings: tuple[MeantTraining, ...]
@@ -84,6 +84,7 @@ class Meant:
     is_last: bool = False
     has_ended: bool = False
     has_ray: bool = True
+    log: MeantTraining | None = None
 
 
 def find_meant(
@@ -473,8 +474,8 @@ def _all(there: _There, files: Answer[tuple[FoundFile, ...]]) -> Meant:
         return Meant(tuple(meant.values()), there.not_seen)
     ended = [*map(_by_ray, there.ray[-1:])]
     ended += [_by_job(process_jobs.PREFIX + name) for name in there.names[:1]]
+    newest = [_by_path(each.path) for each in files.value or () if may_list(each.path)][:1]
     if ended:
-        return Meant(tuple(ended), there.not_seen, is_last=True)
+        return Meant(tuple(ended), there.not_seen, is_last=True, log=newest[0] if newest else None)
     unread = (NotSeen("recent logs", files.failure.what),) if files.failure else ()
-    newest = [_by_path(each.path) for each in files.value or () if may_list(each.path)]
-    return Meant(tuple(newest[:1]), (*there.not_seen, *unread), is_last=True)
+    return Meant(tuple(newest), (*there.not_seen, *unread), is_last=True)

@@ -36,6 +36,7 @@ IF_IT_RAN_HERE = (
     "if it ran on this target, as this user, it has ended, since no process there has its log open; otherwise, run "
     "this command where it runs, as the user who runs it"
 )
+AT_ONCE_SECONDS = 5.0  # after which a log whose processes were seen and are gone is that of a dead one, if it was quick
 QUIET_SECONDS = 30.0  # from which on a silence is mentioned although the verdict is ok
 AS_FAST = 1.3  # times its usual step time: a training whose steps take longer may become slow
 _state_of = attrgetter(
@@ -138,7 +139,8 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
     survived = _names_failure(before) and before.step not in (None, last.step)
     if _names_failure(last) and ((last.processes == 0 and not survived) or age >= policy.unknown_pause):
         return _failed(seen)
-    if last.processes == 0 and any(each.processes for each in seen) and _is_partial(last) and age >= QUIET_SECONDS:
+    pause = min(QUIET_SECONDS, max(AT_ONCE_SECONDS, 10.0 * (last.step_interval or QUIET_SECONDS)))
+    if last.processes == 0 and any(each.processes for each in seen) and _is_partial(last) and age >= pause:
         return _failed(seen)
     is_left = last.processes == 0 and not any(each.processes == 0 and each.step != last.step for each in seen)
     if is_left and _is_partial(last) and age >= max(LEFT_SECONDS, 3.0 * (last.step_interval or 0.0)):
