@@ -357,6 +357,10 @@ def test_the_job_of_a_node_that_died_runs_on_another(training: Training, slurm: 
     assert first["suspect_nodes"] == [node] and second["node"] not in (None, node)
 
 
+def was_written_after(since: float, file: Path) -> bool:
+    return file.exists() and file.stat().st_mtime > since
+
+
 class Census(threading.Thread):
     """Counts the processes of a training, again and again."""
 
@@ -385,6 +389,7 @@ def test_there_is_one_job_through_kills_of_the_supervisor_and_of_slurmctld(train
         training.plan(step, then)
     training.submit()
     census, chance = Census(training.folder), random.Random(48)
+    saved = slurm.folder / "state" / "job_state"
     census.start()
     try:
         for kill in range(5):
@@ -395,8 +400,7 @@ def test_there_is_one_job_through_kills_of_the_supervisor_and_of_slurmctld(train
             supervisor.communicate()
             if kill == 3:
                 # Killed before it saved its state, it would forget the last job, and give its number to another one.
-                saved, since = slurm.folder / "state" / "job_state", time.time()
-                wait_until(lambda: saved.exists() and saved.stat().st_mtime > since, 10)  # if there is anything to save
+                wait_until(partial(was_written_after, time.time(), saved), 10)  # if there is anything to save
                 slurm.kill("slurmctld")
                 time.sleep(1)
                 slurm.start_controller()

@@ -555,7 +555,7 @@ def test_a_log_that_no_process_has_open_is_unknown_after_half_a_minute() -> None
 
 
 @pytest.mark.parametrize(("interval", "age", "state"), [(0.3, 4, "running"), (0.3, 6, "failed"), (2.0, 15, "running")])
-def test_a_training_whose_processes_are_gone_has_failed_after_ten_steps(interval: float, age: float, state: str) -> None:
+def test_a_training_whose_processes_are_gone_has_failed_soon(interval: float, age: float, state: str) -> None:
     seen = Observation(2000.0, 59, total_steps=1000, processes=2, log_age=0.0, step_interval=interval)
     gone = replace(seen, timestamp=2000.0 + age, processes=0, log_age=age, step_age=age)
     assert judge([seen, gone], now=2000.0 + age).state == state
