@@ -198,7 +198,8 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (
             r"localhost:8080 was refused|missing or incomplete configuration|no configuration has been provided",
-            "get a kubeconfig for your cluster, or set KUBECONFIG: kubectl found no kubeconfig",
+            "kubectl found no kubeconfig: get one for your cluster, or set KUBECONFIG; if you mean a host, write "
+            "ssh://HOST; if you mean a log on this machine, use the target local and the path of the log",
         ),
         AccessDenied,
         (r"(?:context|cluster|auth info) \S+ does not exist|no context exists|context was not found", _CONTEXTS),

@@ -272,7 +272,8 @@ class CheckpointListing(PublicValue):
     def why_none_is_complete(self) -> str:
         """Explain why no checkpoint is complete. State how many checkpoints are unknown."""
         if not self.count and self.unrecognized:
-            return f"none of its files was recognized as a checkpoint: {', '.join(self.unrecognized)}"
+            names = ", ".join(self.unrecognized)
+            return f"no file has the name of a checkpoint, such as step_100.pt or checkpoint-100: {names}"
         if not self.count:
             return "no checkpoint was found"
         last = [each for each in self.checkpoints if not each.complete][-3:]

@@ -236,7 +236,7 @@ class Supervisor(Hands):
             if self.look(plan["job_id"]) is None:
                 return self.fail(run, "NOT_STARTED", f"restart_failed: {error}")
             how = "exists"  # it may still start: another one would be a second job
-        source = "from the start: no checkpoint was found"
+        source = "from the start: no checkpoint to resume from"
         if run.wrote_checkpoint or plan["refused_checkpoints"]:
             source = (
                 f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, because fresh_start is set"

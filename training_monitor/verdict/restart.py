@@ -177,6 +177,9 @@ def decide_restart(
     evidence = failure.evidence if len(failure.evidence) <= _EVIDENCE else f"{failure.evidence[:_EVIDENCE]} ..."
     category = "an unknown failure" if failure.category == "unknown" else failure.category
     what = f"{category} ({evidence})" if evidence else category
+    advice = _ADVICE.get(failure.action, "restarting it")
+    if failure.action == "restart_previous_checkpoint" and checkpoint not in bad:
+        advice = "restarting it from the same checkpoint once more" if checkpoint else "restarting it"
     refusal, why = None, ""
     if failure.action == "stop" and not _may_be_confirmed(attempts, failure):
         refusal, why = RunOutcome.RESTART_FAILED, f"{what}: a restart cannot help"
@@ -195,7 +198,7 @@ def decide_restart(
         return RestartDecision(False, f"{refusal}: {why}", refusal=refusal)
     return RestartDecision(
         True,
-        f"{_KINDS.get(failure.error_class, '')}{what}: {_ADVICE.get(failure.action, 'restarting it')}",
+        f"{_KINDS.get(failure.error_class, '')}{what}: {advice}",
         restart_delay(policy, len(futile)),
         bad,
         _nodes_to_avoid(attempts),

@@ -50,7 +50,7 @@ def test_files_that_are_no_checkpoint_are_named_where_nothing_else_is_there() ->
     page = parse_listing(listing("step_10.json", "step_20.json"))
     assert page is not None
     found = group_checkpoints(page, "/c")
-    said = "none of its files was recognized as a checkpoint: step_10.json, step_20.json"
+    said = "no file has the name of a checkpoint, such as step_100.pt or checkpoint-100: step_10.json, step_20.json"
     assert found.count == 0 and found.why_none_is_complete == said
     assert not group_checkpoints(parse_listing(listing("step_10.json", "step_5.pt")), "/c").unrecognized  # type: ignore[arg-type]
 

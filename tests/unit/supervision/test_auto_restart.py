@@ -405,7 +405,7 @@ def test_fresh_start_allows_starting_from_zero_beside_damaged_checkpoints(bench:
     report = bench.restart(fresh_start=True)
     assert report["success"] and bench.resumed_from() == [None]
     [text] = bench.said("started")
-    assert "from the start" in text and "no checkpoint was found" not in text
+    assert "from the start" in text and "no checkpoint to resume" not in text
 
 
 def test_a_job_with_checkpoints_does_not_restart_at_zero_without_them(bench: Bench) -> None:
@@ -428,7 +428,7 @@ def test_a_job_that_never_wrote_a_checkpoint_starts_from_zero_and_says_so(bench:
     bench.jobs.behaviours = [Behaviour(save_every=None, crash_after=120), Behaviour(save_every=None)]
     report = bench.restart()
     assert report["success"] and bench.resumed_from() == [None, None]
-    assert all("from the start: no checkpoint was found" in text for text in bench.said("started"))
+    assert all("from the start: no checkpoint to resume from" in text for text in bench.said("started"))
     assert report["attempts"][0]["steps_lost"] == 120
 
 

@@ -79,6 +79,15 @@ def entries(*failures: Failure, progress: bool | None = False, checkpoint: str |
     return [LedgerEntry(each, progress, checkpoint) for each in failures]
 
 
+def test_a_checkpoint_that_failed_once_is_used_once_more_as_the_reason_says() -> None:
+    first = decide_restart([], CORRUPT, False, POLICY, checkpoint="step_5", stepped=False)
+    assert first.reason.endswith("restarting it from the same checkpoint once more") and not first.bad_checkpoints
+    ledger = [LedgerEntry(CORRUPT, False, "step_5", stepped=False)]
+    second = decide_restart(ledger, CORRUPT, False, POLICY, checkpoint="step_5", stepped=False)
+    assert second.reason.endswith("from the previous checkpoint") and second.bad_checkpoints == ("step_5",)
+    assert decide_restart([], CORRUPT, False, POLICY).reason.endswith(": restarting it")
+
+
 def test_the_same_failure_three_times_without_progress_stops() -> None:
     assert decide_restart(entries(CRASH), CRASH, False, POLICY).restart
     found = decide_restart(entries(CRASH, CRASH), CRASH, False, POLICY)
