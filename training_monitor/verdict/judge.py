@@ -126,7 +126,7 @@ def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | No
         return _finished(seen)
     if has_failed or _is_partial(last):
         return _failed(seen)
-    return Verdict("unknown", "unknown", "it ended, and no log shows whether it succeeded", _ended_at(seen))
+    return _ended_somehow(seen)
 
 
 def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | None:
@@ -140,14 +140,18 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
     if _names_failure(last) and ((last.processes == 0 and not survived) or age >= policy.unknown_pause):
         return _failed(seen)
     pause = min(QUIET_SECONDS, max(AT_ONCE_SECONDS, 10.0 * (last.step_interval or QUIET_SECONDS)))
-    if last.processes == 0 and any(each.processes for each in seen) and _is_partial(last) and age >= pause:
-        return _failed(seen)
+    if last.processes == 0 and any(each.processes for each in seen) and age >= pause:
+        return _failed(seen) if _is_partial(last) else _ended_somehow(seen)
     is_left = last.processes == 0 and not any(each.processes == 0 and each.step != last.step for each in seen)
-    if is_left and _is_partial(last) and age >= max(LEFT_SECONDS, 3.0 * (last.step_interval or 0.0)):
+    if is_left and age >= max(LEFT_SECONDS, 3.0 * (last.step_interval or 0.0)):
         silence = f"its log has not changed for {format_duration(age)}"
         reason = f"{_position(last)}: {silence}, and none of its processes is visible"
         return Verdict("unknown", "unknown", reason, remedies=(IF_IT_RAN_HERE,))
     return None
+
+
+def _ended_somehow(seen: Sequence[Observation]) -> Verdict:
+    return Verdict("unknown", "unknown", "it ended, and no log shows whether it succeeded", _ended_at(seen))
 
 
 def _finished(seen: Sequence[Observation]) -> Verdict:

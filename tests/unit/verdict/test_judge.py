@@ -561,6 +561,16 @@ def test_a_training_whose_processes_are_gone_has_failed_soon(interval: float, ag
     assert judge([seen, gone], now=2000.0 + age).state == state
 
 
+def test_a_log_without_a_step_or_a_total_whose_processes_are_not_there_does_not_run() -> None:
+    silent = Observation(2000.0, None, processes=0, log_age=40.0)
+    assert "no step: its log has not changed for 40s" in judge([silent], now=2000.0).reason
+    endless = Observation(2000.0, 59, processes=1, log_age=0.0, step_interval=0.3)
+    gone = replace(endless, timestamp=2010.0, processes=0, log_age=10.0, step_age=10.0)
+    assert judge([gone], now=2010.0).state == "running"
+    assert judge([replace(gone, log_age=40.0)], now=2040.0).state == "unknown"
+    assert judge([endless, gone], now=2010.0).reason == "it ended, and no log shows whether it succeeded"
+
+
 def test_a_training_whose_step_moved_between_two_looks_has_not_failed() -> None:
     """Its log may name an error that it survived, while a machine that is not seen from here writes it."""
     failure = Failure("cuda_oom", "user", "stop", "CUDA out of memory")
