@@ -13,7 +13,7 @@ from training_monitor.verdict.gpu_load import mode_of, power_fraction
 
 HOT, VERY_HOT = 85.0, 92.0  # °C; GPUs slow down from about here on
 FULL_MEMORY = 0.98
-WIDE, NARROW = 100, 60  # cells of the screen from which a GPU has its bar and name, and a line its bar and full label
+WIDE, BARRED, NARROW = 100, 80, 60  # cells of the screen from which a GPU has its name, its bar, and its full label
 
 
 def is_odd(gpu: Gpu) -> bool:
@@ -22,13 +22,13 @@ def is_odd(gpu: Gpu) -> bool:
 
 
 def gpu_line(gpu: Gpu, view: View) -> Sequence[Piece]:
-    """Format one GPU, on wide screens with a bar and its name."""
+    """Format one GPU, with a bar and its name where the screen has room."""
     number = "?" if gpu.index is None else str(gpu.index)
     is_narrow = view.width < NARROW
     pieces: list[Piece] = [(fit(f"GPU {number}", 6 if is_narrow else LABEL, view.glyphs), "dim")]
     if gpu.error:
         return [*pieces, (view.safe(gpu.error), "bad")]
-    if view.width >= WIDE:
+    if view.width >= BARRED:
         pieces += [(format_bar(known_number(gpu.utilization), 20, view.glyphs), "good"), ("  ", "")]
     gap = " " if is_narrow else "  "
     for text, style in _gpu_cells(gpu, "" if is_narrow else " "):
