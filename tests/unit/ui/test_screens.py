@@ -13,7 +13,7 @@ from tests.unit.ui.fleet_screens import TABLES, keys_of, render, update
 from tests.unit.ui.hundred import HUNDRED
 from tests.unit.ui.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, drawn, member, misfits, recent, recorded_frame, unseen
 from training_monitor.core.models import Gpu
-from training_monitor.core.values import KeptRollCall
+from training_monitor.core.values import KeptRollCall, Verdict
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.ui.fleet import view as views
 from training_monitor.ui.fleet.view import FleetView, follow
@@ -416,6 +416,39 @@ def test_curves_without_a_value_are_left_out() -> None:
         assert "loss" in text and "GPU %" not in text and "steps/s" not in text
     text = drawn(render(SNAPSHOT, view, 200, 60, lambda key: [replace(each, values={}) for each in recent(key)]))
     assert "the last 1h00m: GPU use, loss and speed are unknown" in text
+
+
+def test_each_gpu_has_its_bar_on_80_columns() -> None:
+    gpus = tuple(
+        Gpu(
+            number,
+            utilization=10.0 * number,
+            memory_used_mb=144_000.0,
+            memory_total_mb=144_384.0,
+            power_draw_watts=1200.0,
+            power_limit_watts=1400.0,
+            temperature_celsius=66.0,
+        )
+        for number in range(8)
+    )
+    snapshot = replace(SNAPSHOT, rows=(row := member(1, gpus=gpus),))
+    view = replace(START, screen="detail", selected=row.key)
+    lines = [line for line in text_of(view, snapshot, 80, 60).splitlines() if line.startswith("GPU ") and " W " in line]
+    assert [line.count("█") for line in lines] == [2 * number for number in range(8)]
+    assert all(line.rstrip().endswith("66 C") for line in lines)
+
+
+def test_a_member_shows_what_to_try_and_no_code_word() -> None:
+    def tried(recommendation: str, *remedies: str) -> list[str]:
+        verdict = Verdict("stalled", "failed", "no step for 15m", recommendation=recommendation, remedies=remedies)
+        snapshot = replace(SNAPSHOT, rows=(row := member(1, verdict=verdict),))
+        text = text_of(replace(START, screen="detail", selected=row.key), snapshot, 120, 60)
+        assert "advice" not in text
+        return [line.split(maxsplit=1)[1].strip() for line in text.splitlines() if line.startswith("try ")]
+
+    assert tried("alert") == []
+    assert tried("alert", "check again in 1m") == ["check again in 1m"]
+    assert tried("terminate", "run `why`") == ["run `why`; end the training, unless you expect such a pause"]
 
 
 # ---------------------------------------------------------------- the comparison

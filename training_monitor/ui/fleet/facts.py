@@ -37,6 +37,7 @@ from training_monitor.ui.kit.text import (
 _LABEL = 10
 _FACT = 36  # cells of a fact in a column
 _MOST_COLUMNS = 5
+END_IT = "end the training, unless you expect such a pause"
 _CURVES = (("GPU %", "gpu_utilization"), ("loss", "loss"), ("steps/s", "steps_per_second"))
 _CURVE_NUMBERS = 32
 _CHART_WIDTH, _CHART_HEIGHT = 36, 4  # cells; below that, curves of one line are drawn
@@ -66,7 +67,8 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
         since = f"since {format_date(row.stale_since)} ({format_age(snapshot.timestamp - row.stale_since)} ago)"
         told.append(("stale", since, "warning"))
     if row.verdict is not None and row.verdict.recommendation != "continue":
-        told.append(("advice", "; ".join((row.verdict.recommendation, *row.verdict.remedies)), "warning"))
+        end = (END_IT,) if row.verdict.recommendation == "terminate" else ()
+        told.append(("try", "; ".join((*row.verdict.remedies, *end)), "warning"))
     if row.loss_analysis is not None and row.loss_analysis.kind is not None:
         told.append(("loss", f"{row.loss_analysis.kind}: {row.loss_analysis.reason}", "warning"))
     if row.explained is not None:
