@@ -315,7 +315,7 @@ def test_one_look_is_no_curve() -> None:
         table = drawn(render(SNAPSHOT, view, width, 60, one))
         assert not set("▁▂▃▄▅▆▇") & set(table)
     compared = drawn(render(SNAPSHOT, VIEWS["comparison"], 120, 24, one))
-    assert "LOSS SO FAR" in compared and not set("▁▄█") & set(compared)
+    assert "fewer than two samples with a loss" in compared and not set("▁▄█") & set(compared)
     two = drawn(render(SNAPSHOT, replace(view, screen="detail"), 80, 60, lambda key: recent(key)[-2:]))
     assert "the last 1m" in two and "one look" not in two
 
@@ -452,6 +452,13 @@ def test_a_member_shows_what_to_try_and_no_code_word() -> None:
 
 
 # ---------------------------------------------------------------- the comparison
+
+
+def test_a_comparison_explains_only_the_columns_that_it_shows() -> None:
+    for width in (60, 80, 120, 200):
+        text = " ".join(text_of(VIEWS["comparison"], SNAPSHOT, width, 30).split())
+        for title in ("TOTAL", "LOSS SO FAR", "SAME STEP"):
+            assert text.count(title) in (0, 2), (width, title, text)
 
 
 def test_a_comparison_says_why_a_value_is_not_known_or_leaves_its_column_out() -> None:

@@ -46,7 +46,10 @@ from training_monitor.ui.kit.view import Column, Frame, Layout, fit_columns, hea
 
 _CHARTS = 10  # lines
 _CURVE = "LOSS SO FAR"
-_ALONE = f"LAST STEP, LAST LOSS, TOTAL, {_CURVE}: over the whole run; SAME STEP: loss at the last compared step"
+_NOTES = (  # columns, and what is said of those that are shown
+    (("LAST STEP", "LAST LOSS", "TOTAL", _CURVE), "over the whole run"),
+    (("SAME STEP",), "loss at the last compared step"),
+)
 _STEPS = """
     MEMBER 8, LAST LOSS 9, SAME STEP 9, LOSS SO FAR 11, STEPS/S 7, LAST STEP 9, BEST 6, $/1K 7, MEMBER 14, GPU% 4,
     TOTAL 7, TREND/1K 8, AT STEP 7, MEMBER 28
@@ -149,9 +152,11 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView
         body += [row_line("", layout, replace(each, name=short[each.run.key]), styles, view) for each in compared]
     else:
         body += [row_line("", layout, each, styles, view) for each in compared]
-    told = [f"compared steps: {describe_compared(runs)}", _ALONE]
-    told += [f"empty columns: {_reasons(of_all)}"] if of_all else []
     shown = {column.title for column, _ in layout}
+    noted = (([title for title in titles if title in shown], note) for titles, note in _NOTES)
+    notes = "; ".join(f"{', '.join(titles)}: {note}" for titles, note in noted if titles)
+    told = [f"compared steps: {describe_compared(runs)}", *([notes] if notes else [])]
+    told += [f"empty columns: {_reasons(of_all)}"] if of_all else []
     for each, titles in zip(compared, missing):
         if not each.run.samples:
             told.append(f"{each.name}: no samples yet")
