@@ -216,8 +216,10 @@ def _help_sections(app: App[V, S], view: V) -> Iterator[tuple[str, list[tuple[st
         if rows and screen.section:
             yield screen.section, rows
         if name == "main":
+            own = {key.shown: key.help for key in screen.keys if key.shown in ("r", "q")}
+            common = [(shown, own.get(shown, text)) for shown, text in _COMMON_HELP]
             aliases = " ".join(app.aliases)
             yield (
                 "on every screen",
-                [*_COMMON_HELP, *([(aliases, "same as " + ", ".join(app.aliases.values()))] if aliases else [])],
+                [*common, *([(aliases, "same as " + ", ".join(app.aliases.values()))] if aliases else [])],
             )
