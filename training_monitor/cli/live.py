@@ -20,7 +20,7 @@ from training_monitor.core.engine import begin_thread
 from training_monitor.core.models import Event, JobStatus, JobView, Progress
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.shown import shown, shown_lines
-from training_monitor.core.units import format_duration, plural
+from training_monitor.core.units import format_duration, format_pace, plural
 from training_monitor.logs.job_progress import format_position, format_standing, job_progress
 
 _COLOURS = {
@@ -141,7 +141,7 @@ def progress_parts(progress: Progress, speed: float | None, *, stalled: bool = F
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4g}")
     if speed:
-        parts.append(f"{speed:.3g} steps/s")
+        parts.append(format_pace(1.0 / speed))
     return parts if job.eta_seconds is None or stalled else [*parts, f"ETA {format_duration(job.eta_seconds)}"]
 
 

@@ -50,6 +50,15 @@ def parse_duration(text: str) -> float | None:
     return seconds if text and position == len(text) and isfinite(seconds) else None
 
 
+def format_pace(step_time: float) -> str:
+    """Format the seconds of a step as a pace: 4 steps/s, or 2 s/step from one second a step on.
+
+    >>> format_pace(0.25)
+    '4 steps/s'
+    """
+    return f"{1.0 / step_time:.3g} steps/s" if step_time < 1.0 else f"{step_time:.3g} s/step"
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     """Format a count with its noun: 1 restart, 2 restarts; `many` is an irregular plural."""
     return f"{count} {one if count == 1 else many or one + 's'}"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from training_monitor.core.models import Failure, JobStatus, Progress
-from training_monitor.core.units import format_duration
+from training_monitor.core.units import format_duration, format_pace
 from training_monitor.core.values import LossAnalysis, Observation, StallAnalysis, Verdict
 from training_monitor.verdict.loss import analyze_loss, needs_analysis
 from training_monitor.verdict.stall import DEFAULT_POLICY, StallPolicy, all_steps_done, analyze_stall, format_silence
@@ -390,9 +390,7 @@ def _at(last: Observation) -> str:
 
 
 def _speed(step_time: float | None) -> str:
-    if not step_time:
-        return ""
-    return f", {1.0 / step_time:.3g} steps/s" if step_time < 1.0 else f", {step_time:.3g} s/step"
+    return f", {format_pace(step_time)}" if step_time else ""
 
 
 def _said(what: str, message: str | None) -> str:

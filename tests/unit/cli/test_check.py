@@ -57,6 +57,12 @@ def test_several_trainings_have_a_line_each_with_the_step_once_and_the_log(capsy
     ]
 
 
+def test_the_pace_has_the_unit_of_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    slow = {**RUNNING, "reason": "step 9 of 90, 4 s/step", "steps_per_second": 0.25}
+    lines = shown(capsys, slow)
+    assert lines[0].endswith(", 4 s/step") and lines[1].endswith("  4 s/step")
+
+
 def test_no_time_is_left_of_a_training_that_stalls(capsys: pytest.CaptureFixture[str]) -> None:
     assert not [line for line in shown(capsys, STALLED) if "ETA" in line]
 

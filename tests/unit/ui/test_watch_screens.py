@@ -205,6 +205,12 @@ def test_a_rate_has_its_unit() -> None:
         return shown(replace(RUNNING, progress=replace(PROGRESS, steps_per_second=speed)))
 
     assert "pace        12.3 steps/s" in pace(12.3) and "pace        4 s/step" in pace(0.25)
+    assert "pace        1 s/step" in pace(1.0)  # as the verdict
+
+
+def test_the_help_of_watch_says_nothing_of_pausing() -> None:
+    keys = shown(RUNNING, replace(START, screen="help"))
+    assert "refresh now\n" in keys and "paused" not in keys
 
 
 def test_a_loss_that_is_no_number_stands_out() -> None:

@@ -29,7 +29,7 @@ from training_monitor.cli.output import (
 from training_monitor.core.errors import CommandFailed, JobNotFound, SettingsError, closest
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport
 from training_monitor.core.shown import shown, shown_lines
-from training_monitor.core.units import format_bytes, format_duration, plural
+from training_monitor.core.units import format_bytes, format_duration, format_pace, plural
 from training_monitor.core.values import NotSeen
 from training_monitor.verdict.judge import ENDS
 
@@ -196,7 +196,7 @@ def _numbers(job: JobCheckReport) -> Iterator[str]:
     if job["loss"] is not None:
         yield f"loss {job['loss']:.4g}"
     if job["steps_per_second"]:
-        yield f"{job['steps_per_second']:.3g} steps/s"
+        yield format_pace(1.0 / job["steps_per_second"])
     if job["eta_seconds"] is not None and job["state"] not in _WITHOUT_ETA:
         yield f"ETA {format_duration(job['eta_seconds'])}"
 

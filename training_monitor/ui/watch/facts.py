@@ -7,7 +7,14 @@ from math import isfinite, log, nan
 
 from training_monitor.core.errors import Hint
 from training_monitor.core.models import Checkpoint, Gpu
-from training_monitor.core.units import format_bytes, format_duration, format_sparkline, known_number, plural
+from training_monitor.core.units import (
+    format_bytes,
+    format_duration,
+    format_pace,
+    format_sparkline,
+    known_number,
+    plural,
+)
 from training_monitor.core.values import CheckpointListing
 from training_monitor.logs.job_progress import format_position, job_progress
 from training_monitor.ui.kit.gpus import NARROW, gpu_line, is_odd
@@ -154,9 +161,7 @@ def progress_lines(snapshot: WatchSnapshot, view: WatchView) -> Body:
 def _format_speed(speed: float | None) -> str:
     known = known_number(speed)
     each = known_number(1 / known) if known is not None and known > 0 else None
-    if known is None or each is None:
-        return f"{NOT_KNOWN} steps/s"
-    return f"{known:.3g} steps/s" if known >= 1 else f"{each:.3g} s/step"
+    return f"{NOT_KNOWN} steps/s" if each is None else format_pace(each)
 
 
 def _format_eta(snapshot: WatchSnapshot, seconds: float | None) -> str:
