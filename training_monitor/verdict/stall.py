@@ -371,11 +371,11 @@ def _describe(run: Run, signals: dict[str, Any]) -> str:
         "phase": f"which is long even for {phase}",
     }
     doubts = {
-        "growing": " although its log is growing",
-        "saving": " although files are being written",
-        "compiling": " although compilers are running",
-        "busy": " although its GPUs are busy",
-        "computing": " although its processes are using the CPU",
+        "growing": ", although its log is growing",
+        "saving": ", although files are being written",
+        "compiling": ", although compilers are running",
+        "busy": ", although its GPUs are busy",
+        "computing": ", although its processes are using the CPU",
     }
     text = f": {proofs[pause]}" if pause in proofs else doubts.get(pause, "")
     if run.last.sign not in ALIVE or pause in ALIVE:

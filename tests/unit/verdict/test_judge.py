@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -282,6 +283,12 @@ def test_a_hang_is_over_with_a_new_step_and_not_before(then: dict[str, Any]) -> 
 def test_a_hang_whose_gpus_compute_again_says_so() -> None:
     run = Watched().train(30 * MINUTE, cores=9.0).wait(10 * MINUTE, cores=0.05, **IDLE).wait(60, cores=9.0, **BUSY)
     assert run.verdicts[-1].reason.endswith("nothing written, and no step since, although its GPUs are busy")
+
+
+def test_a_stall_beside_signs_of_work_has_a_comma() -> None:
+    run = Watched().train(30 * MINUTE, cores=9.0).wait(60 * MINUTE, cores=9.0, **BUSY)
+    assert run.verdicts[-1].state == "stalled"
+    assert re.search(r", limit \w+, although ", run.verdicts[-1].reason), run.verdicts[-1].reason
 
 
 def test_pauses_that_come_again_and_again_are_told_sooner_than_a_second_one() -> None:
