@@ -471,6 +471,15 @@ def test_detail_page_shows_reason_of_failure_once() -> None:
         assert text.count("CUDA error") == count and "failed: failed" not in text
 
 
+def test_a_run_that_has_ended_shows_no_resources_and_no_remaining_time() -> None:
+    gone = ended("bad", FAILED, run=Estimate(elapsed=7.0, rate=2.0))
+    snapshot = replace(EMPTY, rows=(gone,))
+    text = shown(after(replace(START, selected=Place()), "enter", snapshot=snapshot), snapshot, height=60)
+    resources, times = (next(line for line in text.splitlines() if line.startswith(name)) for name in ("res", "run "))
+    assert resources.split()[1] == "PID" and len(resources.split()) == 3
+    assert times.split() == ["run", "elapsed", "7s", "rate", "2.00/s"]
+
+
 def test_detail_page_aligns_metrics_and_breaks_between_values() -> None:
     measured = run("a", metrics={"loss": 0.5, "eval/accuracy": 0.25}, history={})
     snapshot = replace(EMPTY, rows=(RunRow(measured, "RUNNING", processes=3, threads=15),))

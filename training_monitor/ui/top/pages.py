@@ -93,8 +93,10 @@ def run_title(row: RunRow, glyphs: Glyphs) -> list[Piece]:
 
 
 def resource_line(row: RunRow) -> str:
-    """Format the process of a run and the resources of its tree."""
+    """Format the process of a run and the resources of its tree; of a run that has ended, only the PID is left."""
     pid = NOT_KNOWN if row.run.process is None else str(row.run.process.pid)
+    if row.verdict.state in ENDS and not row.processes:
+        return f"PID {pid}"
     cpu = NOT_KNOWN if row.cpu_percent is None else f"{format_percent(row.cpu_percent)}%"
     counts = (("processes", row.processes), ("threads", row.threads))
     counted = "  ".join(f"{NOT_KNOWN if count is None else count} {word}" for word, count in counts)
@@ -165,8 +167,8 @@ def _times(run: Run) -> list[tuple[str, str]]:
 
 def _span(times: Estimate) -> str:
     parts = (("elapsed", times.elapsed), ("remaining", times.remaining), ("total", times.total))
-    shown = "  ".join(f"{word} {format_seconds(value)}" for word, value in parts)
-    return f"{shown}  rate {format_rate(times.rate)}"
+    shown = [f"{word} {format_seconds(value)}" for word, value in parts if value is not None]
+    return "  ".join([*shown, *([] if times.rate is None else [f"rate {format_rate(times.rate)}"])])
 
 
 def _date(at: float, now: float) -> str:
