@@ -322,7 +322,9 @@ def format_training_health(report: HealthReport) -> str:
         lines.append(f"               {job['state']}{said}")
     average = "?" if gpu["avg_utilization"] is None else f"{gpu['avg_utilization']:.0f} %"
     lowest = f", lowest {gpu['lowest_utilization']:.0f} %" if gpu["lowest_utilization"] is not None else ""
-    lines.append(f"  GPUs         {_known(gpu['total_gpus'])}, average utilization {average}{lowest}")
+    is_unread = gpu["total_gpus"] is None and gpu["avg_utilization"] is None
+    read = SEE_BELOW if is_unread else f"{_known(gpu['total_gpus'])}, average utilization {average}{lowest}"
+    lines.append(f"  GPUs         {read}")
     widest = max(len("GPU 10"), *(len(node["pod"]) for node in gpu["per_node"]))
     for node in gpu["per_node"]:
         unread = SEE_BELOW if node["pod"] in report["silent"] else node["problem"]

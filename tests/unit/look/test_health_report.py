@@ -276,6 +276,7 @@ def test_this_machine_without_a_gpu_is_told_nothing_of_pods() -> None:
     said = {"local": {**WELL, "gpu": Reply("", 127, 0.1)}}
     report = get_training_health("local", "/c", transport=FakeTargets(said, []))
     assert "has no GPU" in issue(report, "Could not read GPU utilization from any node: nvidia-smi was not found")
+    assert "  GPUs         unknown, see below\n" in format_training_health(report)
 
 
 def test_a_pod_that_is_gone_is_a_failure() -> None:
