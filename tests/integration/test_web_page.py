@@ -278,6 +278,17 @@ def test_a_page_says_that_it_is_cut_off_and_reconnects_by_itself(browser: Browse
         assert browser.run("return window.mark") == 1 and not browser.text("#banner")
 
 
+def test_a_page_without_new_data_is_not_called_live(browser: Browser, page: Served) -> None:
+    begin(browser, page)
+    browser.wait("it is live", lambda: browser.text("#connection").startswith("live"))
+    browser.run(
+        "const parse = JSON.parse; JSON.parse = (text) => {"
+        " const it = parse(text); if (it?.times?.made_at) it.times.made_at -= 1000; return it; }"
+    )
+    browser.wait("it says so", lambda: browser.text("#connection") == "no new data")
+    assert "no new data since" in browser.text("#banner")
+
+
 def test_a_stop_is_confirmed_its_alert_is_shown_and_alerts_are_acknowledged(browser: Browser, page: Served) -> None:
     begin(browser, page)
     browser.run("location.hash = arguments[0]", link_to(browser, "vision-10"))

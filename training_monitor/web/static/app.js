@@ -165,13 +165,14 @@ function show() {
 
 function showConnection() {
   const connection = find("connection"), banner = find("banner");
-  const isOld = !live.isConnected || isBehind();
+  const isLate = isBehind(), isOld = !live.isConnected || isLate;
   document.body.classList.toggle("old", isOld);
-  put(connection, live.isConnected ? (live.head?.paused ? "live, refreshing is paused" : "live") : "disconnected");
+  const state = isLate ? "no new data" : live.head?.paused ? "live, refreshing is paused" : "live";
+  put(connection, live.isConnected ? state : "disconnected");
   let said = "";
   if (!live.isConnected && live.lostAt) {
     said = `Disconnected since ${when(live.lostAt)}: the data shown is old. Reconnecting every ${RETRY_SECONDS} s.`;
-  } else if (isBehind()) {
+  } else if (isLate) {
     said = `The server has produced no new data since ${when(live.times.made_at)}: the data shown is old.`;
   } else if (live.head?.error) {
     said = `The account could not be listed since ${when(live.head.stale_since)}: ${live.head.error}`;
