@@ -164,5 +164,5 @@ def _cells(line: Line, earlier: int) -> tuple[str, ...]:
 
 
 def _cell(cost: Cost) -> str:
-    """Format dollars; + is at least so much, - unknown."""
+    """Format dollars; + is at least this much, - unknown."""
     return "-" if cost.dollars is None else f"{format_total(cost.dollars)}{'+' if cost.at_least else ''}"

@@ -269,7 +269,7 @@ def _find(snapshot: FleetSnapshot, name: str) -> TrainingMetrics:
 
 
 def _costs_by_day(machines: Sequence[Sequence[FleetSample]], window: Window) -> list[tuple[str, str]]:
-    """Return what some machines cost on each local day of a time, the newest first; + is at least so much."""
+    """Return what some machines cost on each local day of a time, the newest first; + is at least this much."""
     first = ((window.begin + window.utc_offset) // _DAY + 1) * _DAY - window.utc_offset
     midnights = [first + _DAY * number for number in range(ceil((window.end - first) / _DAY))]
     bounds = [window.begin, *midnights, window.end]

@@ -241,7 +241,7 @@ _TOTAL_STEPS = """
     GROUP 12, ERROR 5, WARN 5, $/H 8, UNKNOWN 7, OK 5, MEMBERS 7, SPENT 8, TO GO 8, DONE IN 8, GROUP 40
 """
 _LEAST_GROUP, _SUMS = 10, 70  # cells of the group, and of all columns beside it
-_PLUS = "+"  # not all are known: at least so much
+_PLUS = "+"  # not all are known: at least this much
 
 
 def draw_totals(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:

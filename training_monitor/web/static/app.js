@@ -798,7 +798,7 @@ function costView() {
   const days = make("tbody"), byDay = make("section", { hidden: true }, make("h2", {}, "By day"),
     make("div", { class: "frame narrow" }, make("table", {}, make("thead", {}, make("tr", {},
       make("th", { scope: "col" }, "Day"), make("th", { scope: "col", class: "number" }, "Spent"))), days)),
-    make("p", { class: "dim" }, "+: at least so much; not every machine was watched all the time."));
+    make("p", { class: "dim" }, "+: at least this much; not every machine was watched all the time."));
   const byMember = make("section", { hidden: true }, make("h2", {}, "By member"),
     make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": "Cost by member" },
       make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Member"), ...heads)), body)));
