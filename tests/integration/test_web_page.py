@@ -287,6 +287,9 @@ def test_a_page_without_new_data_is_not_called_live(browser: Browser, page: Serv
     )
     browser.wait("it says so", lambda: browser.text("#connection") == "no new data")
     assert "no new data since" in browser.text("#banner")
+    words = set(browser.texts(".badge .word"))
+    assert "ok" not in words and "was ok" in words
+    assert re.search(r"\? \d+ was ok", browser.text("#main"))
 
 
 def test_a_stop_is_confirmed_its_alert_is_shown_and_alerts_are_acknowledged(browser: Browser, page: Served) -> None:

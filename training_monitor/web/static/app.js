@@ -17,7 +17,7 @@ const HOUR = 3600, DAY = 24 * HOUR;
 const SPANS = [["15 min", 900], ["1 h", HOUR], ["6 h", 6 * HOUR], ["24 h", DAY], ["7 d", 7 * DAY], ["31 d", 31 * DAY]];
 const LEAST_SPAN = 30, MOST_SPAN = 31 * DAY;
 
-const live = { rows: new Map(), order: [], head: null, alerts: [], times: null, heardAt: 0, isConnected: false, lostAt: 0 };
+const live = { rows: new Map(), order: [], head: null, alerts: [], times: null, heardAt: 0, isConnected: false, isOld: true, lostAt: 0 };
 const table = { words: "", group: "", level: "", sort: "Health", isDown: false };
 const ALERT_LEVELS = ["error", "warning"]; // worst first
 const status = { alert: null, dismissed: new Set() }; // the alert in the banner, and the events of those put away
@@ -73,10 +73,10 @@ function duration(length) {
 
 function badge(level, text = "") {
   const { sign, word } = LEVELS[level] ?? LEVELS.unknown;
-  const said = live.isConnected ? word : `was ${word}`;
-  const shown = live.isConnected ? level : "unknown";
+  const said = live.isOld ? `was ${word}` : word;
+  const shown = live.isOld ? "unknown" : level;
   const count = text === "" ? "" : `${text} `;
-  return make("span", { class: `badge ${shown}`, "data-sign": live.isConnected ? sign : "?" },
+  return make("span", { class: `badge ${shown}`, "data-sign": live.isOld ? "?" : sign },
     count, make("span", { class: "word" }, said));
 }
 
@@ -129,9 +129,9 @@ function hear(source, event) {
   const { times, changes } = JSON.parse(event.data);
   const wasConnected = live.isConnected;
   Object.assign(live, { times, heardAt: seconds(), isConnected: true, lostAt: 0 });
+  showConnection(); // first: badges are drawn by it
   if (changes) take(changes);
   if (changes || !wasConnected) show();
-  else showConnection();
 }
 
 function take(changes) {
@@ -165,7 +165,8 @@ function show() {
 
 function showConnection() {
   const connection = find("connection"), banner = find("banner");
-  const isLate = isBehind(), isOld = !live.isConnected || isLate;
+  const isLate = isBehind(), isOld = !live.isConnected || isLate, hasTurned = isOld !== live.isOld;
+  live.isOld = isOld;
   document.body.classList.toggle("old", isOld);
   const state = isLate ? "no new data" : live.head?.paused ? "live, refreshing is paused" : "live";
   put(connection, live.isConnected ? state : "disconnected");
@@ -182,6 +183,7 @@ function showConnection() {
   put(banner, said);
   banner.hidden = !said;
   showTitle();
+  if (hasTurned) view?.update(); // old data calls nothing healthy
 }
 
 function showTitle() {
@@ -333,15 +335,15 @@ function fleetView() {
 
   function showCounts() {
     const levels = live.head?.levels ?? {};
-    const sign = JSON.stringify([levels, table.level, live.isConnected]);
+    const sign = JSON.stringify([levels, table.level, live.isOld]);
     if (counts.dataset.sign === sign) return;
     counts.dataset.sign = sign;
     const focused = [...counts.children].indexOf(document.activeElement);
     counts.replaceChildren(...WORST_FIRST.map((level) => {
       const { sign, word } = LEVELS[level];
       const act = () => { table.level = table.level === level ? "" : level; update(); };
-      const text = `${live.isConnected ? sign : "?"} ${levels[level] ?? 0} ${live.isConnected ? word : `was ${word}`}`;
-      return make("button", { type: "button", class: live.isConnected ? level : "unknown", "aria-pressed": String(table.level === level), onclick: act }, text);
+      const text = `${live.isOld ? "?" : sign} ${levels[level] ?? 0} ${live.isOld ? `was ${word}` : word}`;
+      return make("button", { type: "button", class: live.isOld ? "unknown" : level, "aria-pressed": String(table.level === level), onclick: act }, text);
     }));
     counts.children[focused]?.focus();
   }
@@ -366,12 +368,12 @@ function fleetView() {
 
   function lineOf(row) {
     let line = lines.get(row.id);
-    if (line?.row === row && line.isConnected === live.isConnected && line.layout === layout) return line.node;
+    if (line?.row === row && line.isOld === live.isOld && line.layout === layout) return line.node;
     if (!line) {
       line = { node: make("tr"), link: make("a", { href: `#/member/${row.id}` }) };
       lines.set(row.id, line);
     }
-    Object.assign(line, { row, isConnected: live.isConnected, layout });
+    Object.assign(line, { row, isOld: live.isOld, layout });
     line.node.className = [row.level, row.stale_since == null ? "" : "stale"].join(" ").trim();
     put(line.link, row.name);
     const others = optional.filter((column) => column !== seen && !layout.includes(column) && row.cells[column.at][1] != null
