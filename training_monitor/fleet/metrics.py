@@ -276,6 +276,8 @@ class TrainingMetrics(PublicValue):
 
     def _machine_health(self) -> Health | None:
         failure, at = failure_of(self), ("status",)
+        if failure and self.status == "failed" and self.verdict is not None and self.verdict.state == "failed":
+            return Health("error", failure, self._failed_as(), at)  # the message is of the job, which may be gone
         if failure and self.status in ("lost", "offline", *FAILED):
             detail = self.message or "" if self.status in FAILED else ""
             return Health("error", failure, "gone" if self.status == "lost" else detail or failure, at, detail)

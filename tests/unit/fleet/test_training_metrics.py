@@ -133,6 +133,12 @@ def said(metrics: TrainingMetrics, now: float | None = None) -> tuple[str, str]:
     return health.level, health.reason
 
 
+def test_beside_a_failed_member_is_the_cause_and_no_message_of_its_process() -> None:
+    found = row(status="failed", verdict=DIED, message="no process 4711").health()
+    assert (found.beside_state, found.brief) == (DIED.reason, "failed")
+    assert row(status="exited", message="OOM").health().beside_state == "OOM"
+
+
 def test_health_and_its_reason(subtests: pytest.Subtests) -> None:
     for values, expected in [
         ({"status": "lost", **BUSY}, ("error", "it is no longer in the account")),
