@@ -309,4 +309,5 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
 
 def _in_words(notice: Notice) -> str:
     parts = [f"{label}: {value}" for label, value in notice.fields]
-    return f"{notice.title}: {'; '.join([*parts, *notice.text.splitlines()])}"
+    parts += [line.rstrip(".") for line in notice.text.splitlines()]
+    return f"{notice.title}: {'; '.join(parts)}"

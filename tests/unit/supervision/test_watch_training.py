@@ -319,6 +319,7 @@ def test_a_hang_with_busy_gpus_is_only_reported(tmp_path: Path) -> None:
     assert bench.watch(SAVE) is None and bench.there.stops == []
     [notice] = [each for each in bench.notices if each.kind == "stall_detected"]
     assert "No action will be taken" in notice.text and "--terminate-busy" in notice.text
+    assert [event for event in bench.said("detected") if "; Latest checkpoint: step 300" in event and ".;" not in event]
 
 
 def test_a_hang_with_busy_gpus_is_ended_on_request_after_another_look(tmp_path: Path) -> None:
