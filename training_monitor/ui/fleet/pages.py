@@ -221,8 +221,12 @@ def _level(title: str, level: str) -> Column[_Total]:
     return Column(title, ">", lambda total, width: str(total.summary.levels.get(level, 0)))
 
 
-def _money_of(title: str, show: Callable[[FleetSummary], str]) -> Column[_Total]:
-    return Column(title, ">", lambda total, width: show(total.summary))
+def _sum_of(title: str, form: Callable[[float], str], sum_: str, without: str) -> Column[_Total]:
+    def show(total: _Total, width: int) -> str:
+        known = getattr(total.summary, sum_)
+        return form(known) + _PLUS * bool(getattr(total.summary, without)) if known else NOT_KNOWN
+
+    return Column(title, ">", show)
 
 
 _TOTALS: tuple[Column[_Total], ...] = (
@@ -232,15 +236,15 @@ _TOTALS: tuple[Column[_Total], ...] = (
     _level("WARN", "warning"),
     _level("UNKNOWN", "unknown"),
     _level("OK", "healthy"),
-    _money_of("$/H", lambda sums: format_price(sums.dollars_per_hour) + _PLUS * bool(sums.unpriced)),
-    _money_of("SPENT", lambda sums: format_total(sums.dollars_spent) + _PLUS * bool(sums.without_total)),
-    _money_of("TO GO", lambda sums: format_total(sums.dollars_to_completion) + _PLUS * bool(sums.without_price)),
-    _money_of("DONE IN", lambda sums: format_seconds(sums.seconds_to_completion) + _PLUS * bool(sums.without_eta)),
+    _sum_of("$/H", format_price, "dollars_per_hour", "unpriced"),
+    _sum_of("SPENT", format_total, "dollars_spent", "without_total"),
+    _sum_of("TO GO", format_total, "dollars_to_completion", "without_price"),
+    _sum_of("DONE IN", format_seconds, "seconds_to_completion", "without_eta"),
 )
 _TOTAL_STEPS = """
-    GROUP 12, ERROR 5, WARN 5, $/H 8, UNKNOWN 7, OK 5, MEMBERS 7, SPENT 8, TO GO 8, DONE IN 8, GROUP 40
+    GROUP 12, ERROR 5, WARN 4, $/H 8, UNKNOWN 7, OK 5, MEMBERS 7, SPENT 8, TO GO 8, DONE IN 8, GROUP 40
 """
-_LEAST_GROUP, _SUMS = 10, 70  # cells of the group, and of all columns beside it
+_LEAST_GROUP, _SUMS, _SUM = 10, 69, 9  # cells of the group, of all columns beside it, and of one with a sum
 _PLUS = "+"  # not all are known: at least this much
 
 
@@ -251,13 +255,14 @@ def draw_totals(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     totals = [_Total(name, len(rows), summary_of(rows, snapshot, view), view.glyphs) for name, rows in parts if rows]
     totals.append(_Total("all", len(snapshot.rows), summary_of(snapshot.rows, snapshot, view), view.glyphs))
     longest = max(cells(total.name) for total in totals)
-    width = min(view.width, max(longest, _LEAST_GROUP) + _SUMS)
-    layout = fit_columns(_TOTALS, _TOTAL_STEPS, width, {"GROUP": longest}, "GROUP")
+    unknown = {each.title: 0 for each in _TOTALS if all(each.show(total, 8) == NOT_KNOWN for total in totals)}
+    width = min(view.width, max(longest, _LEAST_GROUP) + _SUMS - _SUM * len(unknown))
+    layout = fit_columns(_TOTALS, _TOTAL_STEPS, width, {"GROUP": longest, **unknown}, "GROUP")
+    sums = [column.show(total, width) for column, width in layout[1:] for total in totals]
+    note = f"{_PLUS}: at least this much; some values are unknown" if any(_PLUS in each for each in sums) else ""
     body: Body = [heading_line(layout, view, margin="")]
     body += [row_line("", layout, total, _total_styles(total), view) for total in totals]
-    return page(
-        view, [("groups", "bold")], [*body, [], [(f"{_PLUS}: at least this much; some values are unknown", "dim")]]
-    )
+    return page(view, [("groups", "bold")], [*body, [], [(note, "dim")]])
 
 
 def _total_styles(total: _Total) -> dict[str, str]:
