@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import nan
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.unit.ui.fleet_screens import TABLES, keys_of, render, update
 from tests.unit.ui.hundred import HUNDRED
 from tests.unit.ui.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, drawn, member, misfits, recent, recorded_frame, unseen
 from training_monitor.core.models import Gpu
-from training_monitor.core.values import KeptRollCall, Verdict
+from training_monitor.core.values import KeptRollCall, LossAnalysis, Verdict
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.ui.fleet import view as views
 from training_monitor.ui.fleet.view import FleetView, follow
@@ -207,6 +208,14 @@ def test_help_has_whole_sections_side_by_side_on_wide_screen() -> None:
 def test_columns_of_totals_stand_side_by_side_on_wide_screen() -> None:
     wide = text_of(replace(START, screen="totals"), width=200)
     assert max(len(line) for line in wide.splitlines()[2:8]) <= 80 and wide.count("DONE IN") == 1
+
+
+def test_totals_leave_out_what_no_member_costs() -> None:
+    free = [replace(row, instance_id="local", cost_per_hour=None, total_cost=None, groups=()) for row in ROWS]
+    text = text_of(replace(START, screen="totals"), replace(SNAPSHOT, rows=tuple(free)))
+    assert "$" not in text and "TO GO" not in text and "\nin no group  " in text and "DONE IN" in text
+    known = tuple(member(number, groups=()) for number in (1, 2))
+    assert "at least this much" not in text_of(replace(START, screen="totals"), replace(SNAPSHOT, rows=known))
 
 
 def test_comparison_shows_whole_names_where_ids_do_not_fit() -> None:
@@ -449,6 +458,14 @@ def test_a_member_shows_what_to_try_and_no_code_word() -> None:
     assert tried("alert") == []
     assert tried("alert", "check again in 1m") == ["check again in 1m"]
     assert tried("terminate", "run `why`") == ["run `why`; end the training, unless you expect such a pause"]
+
+
+def test_a_member_says_once_that_its_loss_is_nan() -> None:
+    found = LossAnalysis("nan", "the loss is nan", nan, None)
+    snapshot = replace(SNAPSHOT, rows=(row := member(1, loss=nan, loss_analysis=found),))
+    samples = [replace(each, values={**each.values, "loss": nan}) for each in recent(row.key)]
+    text = drawn(render(snapshot, replace(START, screen="detail", selected=row.key), 120, 60, lambda key: samples))
+    assert text.count("the loss is nan") == 1 and "not known" not in text
 
 
 # ---------------------------------------------------------------- the comparison

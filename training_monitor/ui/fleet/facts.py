@@ -69,8 +69,10 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
     if row.verdict is not None and row.verdict.recommendation != "continue":
         end = (END_IT,) if row.verdict.recommendation == "terminate" else ()
         told.append(("try", "; ".join((*row.verdict.remedies, *end)), "warning"))
-    if row.loss_analysis is not None and row.loss_analysis.kind is not None:
-        told.append(("loss", f"{row.loss_analysis.kind}: {row.loss_analysis.reason}", "warning"))
+    loss = row.loss_analysis
+    is_said = "loss" in health.fields and loss is not None and loss.kind != "plateau"  # by the state
+    if loss is not None and loss.kind is not None and not is_said:
+        told.append(("loss", f"{loss.kind}: {loss.reason}", "warning"))
     if row.explained is not None:
         age = format_age(snapshot.timestamp - row.explained.at)
         told.append(
@@ -174,7 +176,7 @@ def _values(samples: Sequence[FleetSample], field: str) -> list[float | None]:
 
 def _extremes(values: Sequence[float | None]) -> str:
     numbers = [value for value in values if value is not None and value == value]
-    if not numbers:
-        return "not known"
     last = NOT_KNOWN if values[-1] is None else f"{values[-1]:.4g}"
+    if not numbers:
+        return last
     return f"{min(numbers):.4g} to {max(numbers):.4g}, now {last}"
