@@ -210,6 +210,12 @@ def test_columns_of_totals_stand_side_by_side_on_wide_screen() -> None:
     assert max(len(line) for line in wide.splitlines()[2:8]) <= 80 and wide.count("DONE IN") == 1
 
 
+def test_names_before_the_log_lines_of_all_members_can_be_told_apart() -> None:
+    rows = tuple(member(number, name=f"runs/train_llama_seed{number}.log") for number in (1, 2))
+    text = text_of(replace(follow(FleetView("fleet"), rows), all_logs=True), replace(SNAPSHOT, rows=rows), 80, 30)
+    assert "\nruns/trai…_seed1.log " in text and "\nruns/trai…_seed2.log " in text
+
+
 def test_totals_leave_out_what_no_member_costs() -> None:
     free = [replace(row, instance_id="local", cost_per_hour=None, total_cost=None, groups=()) for row in ROWS]
     text = text_of(replace(START, screen="totals"), replace(SNAPSHOT, rows=tuple(free)))

@@ -20,7 +20,6 @@ from training_monitor.ui.fleet.view import (
     health_of,
     label,
     member_of,
-    member_row,
     state_and_reason,
     table_columns,
     table_line,
@@ -32,6 +31,7 @@ from training_monitor.ui.kit.text import (
     Glyphs,
     Line,
     Piece,
+    cells,
     clip_middle,
     fill,
     fit,
@@ -52,7 +52,7 @@ _LEAST_CURVES, _MOST_CURVES = 4, 14
 _LEAST_NAME = 20
 _NAME_EACH = 40  # cells of the screen for each member that an alert names
 _NO_LOG = "no log lines yet"
-_LABEL = 12  # cells of a member's name before its log lines
+_LABEL = 12  # least cells of the members' names before their log lines
 _ALERT_STYLES = {"error": "bad", "warning": "warn"}
 
 
@@ -210,7 +210,12 @@ def _log_panel(
         shown = {each.key for each in rows}
         feed = [(key, line) for key, line in view.log_lines if key in shown][1 - height :]
         title: list[Piece] = [("logs of all", "bold")]
-        lines = [_log_line(snapshot, key, line, view) for key, line in feed]
+        names = {each.key: view.safe(each.name or each.instance_id) for each in rows}
+        room = max(_LABEL, min(view.width // 4, max((cells(names[key]) for key, _ in feed), default=0)))
+        lines = [
+            view.line([(fit(clip_middle(names[key], room, glyphs), room + 1, glyphs), "dim"), (view.safe(line), "")])
+            for key, line in feed
+        ]
     else:
         title = [("log", "bold")] if row is None else _about(row, snapshot, view)
         lines = [] if row is None else [view.line(line) for line in _known(row, snapshot, view, height - 1)]
@@ -235,12 +240,6 @@ def _about(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> li
     health = health_of(row, snapshot, view)
     style = LEVEL_STYLES.get(health.level, "")
     return [(f"{view.safe(label(row))} ", "bold"), (view.safe(state_and_reason(row, health)), style)]
-
-
-def _log_line(snapshot: FleetSnapshot, key: str, line: str, view: FleetView) -> Line:
-    row = member_row(snapshot, key)
-    name = fit(view.safe(row.name or row.instance_id if row else key), _LABEL, view.glyphs)
-    return view.line([(f"{name} ", "dim"), (view.safe(line), "")])
 
 
 # ---------------------------------------------------------------- summary
