@@ -100,17 +100,22 @@ def wrapped(text: str, indent: int = 0) -> str:
 
 
 def _rows(line: str, width: int) -> Iterator[str]:
-    """Yield the parts of a line that take at most `width` cells; a longer word is a part of its own."""
+    """Yield the parts of a line that take at most `width` cells; a longer word is a part of its own.
+
+    A line breaks between its items, which two spaces separate, if none is longer than a row.
+    """
     from training_monitor.ui.kit.text import cells
 
-    row, *words = line.split(" ")
+    items = line.split("  ")
+    gap = "  " if 1 < len(items) and not any(each[:1] in ("", " ") or cells(each) > width for each in items) else " "
+    row, *words = line.split(gap)
     begun = True
     for word in words:
-        if row.strip() and cells(f"{row} {word}") > width:
+        if row.strip() and cells(f"{row}{gap}{word}") > width:
             yield row.rstrip()
             row, begun = word, False
         else:
-            row = f"{row} {word}" if row or begun else word
+            row = f"{row}{gap}{word}" if row or begun else word
     yield row.rstrip()
 
 

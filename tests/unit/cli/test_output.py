@@ -191,6 +191,7 @@ def test_lines_break_between_words_on_a_terminal_and_nowhere_in_a_pipe(monkeypat
     assert wrapped(text, 2).split("\n  ") == [
         "its processes do not", "compute", "log", "/runs/a-folder-with-a-long-name/train.log",
     ]  # fmt: skip
+    assert wrapped("step 9/90  loss 0.9  4 steps/s", 2) == "step 9/90  loss 0.9\n  4 steps/s"
 
 
 def test_steps_of_an_earlier_attempt_do_not_count_for_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
