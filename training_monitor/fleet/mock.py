@@ -28,7 +28,13 @@ from training_monitor.verdict.judge import judge
 # `full` rises, and `silent` is only known to run.
 SCENARIOS = tuple("healthy starting hanging exited finished nan idle unreachable full stopped silent lost".split())
 GROUPS = ("llama", "vision", "lora")
-GPUS = (("RTX 4090", 0.467), ("RTX 3090", 0.287), ("A100", 1.234), ("H100", 2.49), ("RTX A6000", 0.52))
+GPUS = (  # name, price per hour, memory in MB, power limit in watts
+    ("RTX 4090", 0.467, 24_564.0, 450.0),
+    ("RTX 3090", 0.287, 24_576.0, 350.0),
+    ("A100", 1.234, 81_920.0, 400.0),
+    ("H100", 2.49, 81_559.0, 700.0),
+    ("RTX A6000", 0.52, 49_140.0, 300.0),
+)
 # Since when a machine has which status; before that, it runs.
 STATUSES = {
     "starting": ((-inf, "created"), (8.0, "loading"), (20.0, "running")),
@@ -82,7 +88,7 @@ class MockMember:
     def row(self, at: float, epoch: float, ended: str | None) -> dict[str, Any]:
         """Return the instance's row in vast.ai's format; `ended` is its status after an action."""
         past = [word for since, word in STATUSES.get(self.scenario, ()) if at >= since] or ["running"]
-        status, (gpu, price) = ended or past[-1], GPUS[self.instance % len(GPUS)]
+        status, (gpu, price, *_) = ended or past[-1], GPUS[self.instance % len(GPUS)]
         gpus, is_full = self.gpus, self.scenario == "full"
         return {
             "id": self.instance, "ssh_host": "ssh5.vast.ai", "ssh_port": 10_000, "gpu_name": gpu, "num_gpus": gpus,
@@ -107,11 +113,12 @@ class MockMember:
             runtime=at - self.begun, step_age=at - HUNG_AT if hangs else at % LINE_SECONDS,
             step_interval=LINE_SECONDS, step_time=1.0 / self.speed,
         )  # fmt: skip
+        *_, memory, watts = GPUS[self.instance % len(GPUS)]
         gpus = tuple(
             Gpu(
                 number, utilization=round(use * (1.0 - 0.06 * number), 1), temperature_celsius=40.0 + 0.3 * use,
-                memory_total_mb=1000.0, memory_used_mb=550.0 + 350.0 * _noise(self.number, 12),
-                power_draw_watts=400.0 * power, power_limit_watts=400.0,
+                memory_total_mb=memory, memory_used_mb=memory * (0.55 + 0.35 * _noise(self.number, 12)),
+                power_draw_watts=watts * power, power_limit_watts=watts,
             )
             for number in range(self.gpus)
         )  # fmt: skip

@@ -38,6 +38,13 @@ def test_it_is_a_fleet_and_asks_nothing() -> None:
     assert seen.groups == ("llama", "vision", "lora")
 
 
+def test_each_gpu_has_the_memory_of_its_model() -> None:
+    for seen in MockFleet(clock=FakeClock()).snapshot().rows:
+        for gpu in seen.gpus:
+            assert gpu.memory_total_mb and gpu.memory_total_mb > 20_000, seen.gpu_type
+            assert (gpu.memory_total_mb > 80_000) == ("100" in (seen.gpu_type or "")), seen.gpu_type
+
+
 def test_every_state_is_there_from_the_start() -> None:
     fleet = MockFleet(clock=FakeClock())
     health = {scenario: row(fleet, scenario).health(now=fleet.snapshot().timestamp) for scenario in SCENARIOS}
