@@ -478,6 +478,7 @@ def test_a_run_that_has_ended_shows_no_resources_and_no_remaining_time() -> None
     resources, times = (next(line for line in text.splitlines() if line.startswith(name)) for name in ("res", "run "))
     assert resources.split()[1] == "PID" and len(resources.split()) == 3
     assert times.split() == ["run", "elapsed", "7s", "rate", "2.00/s"]
+    assert not [line for line in text.splitlines() if line.startswith("progress") and "ETA" in line]
 
 
 def test_detail_page_aligns_metrics_and_breaks_between_values() -> None:

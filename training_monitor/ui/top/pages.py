@@ -113,7 +113,11 @@ def progress_line(row: RunRow) -> str:
     parts = [run.phase or "no phase", *(_of(name, at, total) for name, at, total in steps if at is not None)]
     if run.validation_batch is not None:
         parts.append(_of("validation batch", run.validation_batch, run.total_validation_batches))
-    return "  ".join((*parts, f"rate {format_rate(row.rate)}", f"ETA {format_seconds(row.eta_seconds)}"))
+    if row.rate is not None:
+        parts.append(f"rate {format_rate(row.rate)}")
+    if row.eta_seconds is not None:
+        parts.append(f"ETA {format_seconds(row.eta_seconds)}")
+    return "  ".join(parts)
 
 
 def _of(name: str, at: int | None, total: int | None) -> str:
