@@ -174,7 +174,9 @@ def decide_restart(
     is_newly_suspect = suspect != _blamed_checkpoints(ledger)[1]
     futile = _since_progress(attempts)
     same = [each for each in futile if each.failure.fingerprint == failure.fingerprint]
-    evidence = failure.evidence if len(failure.evidence) <= _EVIDENCE else f"{failure.evidence[:_EVIDENCE]} ..."
+    evidence = failure.evidence
+    if len(evidence) > _EVIDENCE:
+        evidence = f"{evidence[:_EVIDENCE].rstrip()} ..."
     category = "an unknown failure" if failure.category == "unknown" else failure.category
     what = f"{category} ({evidence})" if evidence else category
     advice = _ADVICE.get(failure.action, "restarting it")

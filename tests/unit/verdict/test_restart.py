@@ -94,6 +94,11 @@ def test_the_same_failure_three_times_without_progress_stops() -> None:
     assert not found.restart and "3 times without progress: segfault (Segmentation fault)" in found.reason
 
 
+def test_a_long_line_of_a_log_is_cut_without_the_space_before_the_cut() -> None:
+    long = replace(CRASH, evidence=f"{'x' * 159} {'y' * 9}")
+    assert f"({'x' * 159} ...)" in decide_restart((), long, True, POLICY).reason
+
+
 def test_unknown_progress_is_not_no_progress() -> None:
     assert decide_restart(entries(CRASH, CRASH, progress=None), CRASH, None, POLICY).restart
 
