@@ -74,7 +74,7 @@ def test_a_training_whose_ranks_do_not_differ_is_unknown(local: Place) -> None:
     with running(training):
         training.wait_until_ready()
         done = run_command("why", "local", pid_of(training))
-    assert done.returncode == 3 and "confidence none" in done.stdout and " < " not in done.stdout
+    assert done.returncode == 3 and "cause unknown" in done.stdout and " < " not in done.stdout
 
 
 @pytest.mark.parametrize(

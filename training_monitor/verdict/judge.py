@@ -337,6 +337,10 @@ def _add_findings(found: Verdict, seen: Sequence[Observation]) -> Verdict:
     loss, errors = analyze_loss(mine), last.gpu_errors
     if loss.kind == "nan":
         found = _worse(found, "failed", loss.reason)
+        if found.failure is None:
+            from training_monitor.verdict.failure_table import CATEGORIES
+
+            found = replace(found, remedies=(*found.remedies, CATEGORIES["loss_nan"].advice))
     return _worse(found, "warning", "; ".join(errors)) if errors else found
 
 

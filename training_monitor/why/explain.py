@@ -233,7 +233,7 @@ def call_roll(
         text = f"pid {first.pid} is waiting for debugger input: its output ends with a debugger prompt"
         beside += (replace(finding("debugger", text, pids=(first.pid,)), host=first.host, node=first.node),)
     seen = _collect(heard, silent, beside, pods)
-    verdict = pace.judge() if pace else None
+    verdict, ranks = pace.judge() if pace else None, seen.ranks
     is_moving = pace.is_moving(verdict) if pace else None
     return Explained(
         str(site.target),
@@ -242,7 +242,7 @@ def call_roll(
         explain_roll_call(seen, is_moving=is_moving),
         began,
         clock.time() - began,
-        tuple(each for host in heard for each in host.remedies),
+        (*(each for host in heard for each in host.remedies), *(verdict.remedies if verdict and not ranks else ())),
         (*_unknown_pods(pods), *of_pods.unread, *(each for host in heard for each in host.unknown)),
         verdict,
     )

@@ -489,6 +489,7 @@ def test_gpu_errors_are_told_beside_what_else_was_found() -> None:
 def test_a_loss_that_is_no_number_is_a_failure_of_a_running_training() -> None:
     verdict = Watched(loss=float("nan")).train(10 * MINUTE).verdicts[-1]
     assert (verdict.state, verdict.verdict) == ("running", "failed") and "nan" in verdict.reason
+    assert "lower the learning rate" in verdict.remedies[-1]
 
 
 def test_a_start_is_ok_only_while_something_shows_that_it_works() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from training_monitor.why.report import ExplanationReport
 
 _MOST_ROWS = 64
-_COLOURS = {"high": "green", "medium": "yellow", "low": "yellow", "none": "blue"}
+_COLOURS = {"high": "green", "medium": "yellow", "low": "yellow"}
 
 
 def declare(command: CommandParser) -> None:
@@ -48,8 +48,9 @@ def run(args: Namespace) -> int:
 
 def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
     put(f"{wrapped(shown(report['explanation']))}\n")
-    sure = paint(report["confidence"], _COLOURS[report["confidence"]], sys.stdout)
-    put(wrapped(f"confidence {sure}" + (f"; {shown(report['reason'])}" if report["reason"] else "")) + "\n")
+    sure = report["confidence"]
+    said = "cause unknown" if sure == "none" else f"confidence {paint(sure, _COLOURS[sure], sys.stdout)}"
+    put(wrapped(said + (f"; {shown(report['reason'])}" if report["reason"] else "")) + "\n")
     if report["ranks"]:
         put("\n")
         ranks = report["ranks"][:_MOST_ROWS]
