@@ -459,7 +459,7 @@ def _is_above(value: float | None, limit: float | None) -> bool:
 
 # In the order of the terminal's menu of orders, which but for `beside` is that of its columns from left to right.
 FLEET_COLUMNS = (
-    FleetColumn("name", "NAME", "text", align="<", widths={10: 10, 104: 28, 152: 40}, letter="n"),
+    FleetColumn("name", "NAME", "text", align="<", widths={10: 10, 104: 28, 152: 40, 190: 64}, letter="n"),
     FleetColumn("instance_id", "ID", "text", align="<", widths={128: 8, 192: 14, 245: 22, 279: 34}, letter="i"),
     FleetColumn("state", "STATUS", "text", align="<", widths={25: 14}, letter="s",
                 page=(10, "Status", "status of the machine or job, or the verdict", 1)),
