@@ -8,7 +8,7 @@ ARGS ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # How many tests run side by side. Those of `make test` compute; most others wait for two thirds of their time.
 WORKERS ?= $(shell expr $(CORES) + 1)
-ALL_WORKERS ?= $(shell expr $(CORES) \* 2)
+ALL_WORKERS ?= $(shell expr $(CORES) \* 5 / 2)
 PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
