@@ -16,6 +16,7 @@ from training_monitor.core.reports import HealthReport, NodeGpuReport, OneGpuRep
 from training_monitor.core.results import PodState
 from training_monitor.core.units import average, format_bytes, format_duration, name_some, plural
 from training_monitor.core.values import Observation, Verdict
+from training_monitor.targets.pods import describe_end, end_of_container, names_container
 from training_monitor.verdict.gpu_load import IDLE_PERCENT, mode_of
 from training_monitor.verdict.judge import ENDS, VERDICTS, format_verdict
 
@@ -264,11 +265,19 @@ def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
         return [
             Finding("failed", f"pod {name} does not exist", "run kubectl get pods -A: a replaced pod has a new name")
         ]
-    reason, remedy = _POD_REASONS.get(
-        pod.reason or "", (pod.message or pod.reason or "", "run kubectl describe pod to see why")
-    )
-    if pod.phase == "Unknown":  # its node does not answer: the pod may still be running
-        return [Finding("unknown", f"pod {name} is Unknown ({pod.reason or 'no reason'}): {reason}", remedy)]
+    ended = end_of_container(pod, pod.main_container)
+    if pod.phase == "Running" and ended:
+        verdict = "failed" if ended.phase == "Failed" else "warning"
+        return [Finding(verdict, describe_end(ended), "run kubectl logs to see the end of its log")]
+    was_restarted = pod.phase == "Running" and pod.restarts and pod.terminated in _POD_REASONS
+    word = pod.reason or (pod.terminated if was_restarted else None)
+    reason, remedy = _POD_REASONS.get(word or "", (pod.message, "run kubectl describe pod to see why"))
+    if word == "CrashLoopBackOff" and pod.exit_code == 0:
+        reason, remedy = "its container finishes, and is started again", "set restartPolicy: OnFailure"
+    where = f"container {pod.ended_container}" if names_container(pod) else None
+    said = ": ".join(filter(None, (f" ({', '.join(filter(None, (word, where)))})" if word else "", reason)))
+    if pod.phase == "Unknown" or pod.reason == "NodeLost":  # its node does not answer: the pod may still be running
+        return [Finding("unknown", f"the state of pod {name} is unknown{said}", remedy)]
     if pod.phase == "Succeeded":
         return [
             Finding(
@@ -278,18 +287,20 @@ def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
             )
         ]
     if pod.phase != "Running":
-        verdict = "warning" if pod.phase == "Pending" and pod.reason not in _POD_REASONS else "failed"
-        return [Finding(verdict, f"pod {name} is {pod.phase} ({pod.reason or 'no reason'}): {reason}", remedy)]
+        is_put = pod.node is not None and word is not None  # on a node, where its containers do not start
+        waits = pod.phase == "Pending" and not is_put and word not in _POD_REASONS
+        return [Finding("warning" if waits else "failed", f"pod {name} is {pod.phase}{said}", remedy)]
     if pod.deleting:
-        return [Finding("warning", f"pod {name} is being deleted", "save a checkpoint now")]
-    if pod.reason in _POD_REASONS or not pod.ready:
-        verdict = "failed" if not pod.ready and pod.reason in _POD_REASONS else "warning"
+        return [Finding("warning", f"pod {name} is being deleted{said}", "save a checkpoint now")]
+    if word in _POD_REASONS or not pod.ready:
+        is_beside = pod.main_container is not None and pod.ended_container not in (None, pod.main_container)
+        verdict = "failed" if not pod.ready and word in _POD_REASONS and not is_beside else "warning"
         ago = None if pod.terminated_at is None else now - pod.terminated_at
         if pod.ready and ago is not None and ago > RESTART_TOLD_SECONDS:
             return []
         where = f"container {pod.ended_container} " if pod.ended_container else ""
         when = f", {where}{format_duration(ago)} ago" if ago is not None else ""
-        what = f"pod {name}: {pod.reason or 'not ready'} ({pod.restarts} restarts{when})"
+        what = f"pod {name}: {word or 'not ready'} ({plural(pod.restarts, 'restart')}{when})"
         return [Finding(verdict, f"{what}: {reason}" if reason else what, remedy)]
     return []
 

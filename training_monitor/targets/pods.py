@@ -9,11 +9,13 @@ from typing import Any
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.records import table_in, tables_in
+from training_monitor.core.regex import regex
 from training_monitor.core.results import ContainerEnd, PodState
 from training_monitor.core.units import format_local
 
 _SOURCE = "kubectl get pods"
 
+_NOT_SEEN = "ContainerStatusUnknown"  # the kubelet did not see the end, and reports 137
 # Worst first: which reason to report when several containers have one.
 _WORST = (
     "OOMKilled",
@@ -28,11 +30,12 @@ _WORST = (
     "StartError",
     "Error",
     "DeadlineExceeded",
-    "ContainerStatusUnknown",
+    _NOT_SEEN,
 )
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # the annotation that kubectl obeys
 ENDED, WAITING = ("Succeeded", "Failed", "Stopped"), ("Pending", "Suspended")  # phases
 _HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
+_GPUS = regex(r"/(?:gpu(?:\.shared)?|mig-.*)$|^gpu\.")  # nvidia.com/mig-3g.40gb, gpu.intel.com/i915
 
 
 def parse_pods(text: str) -> tuple[PodState, ...]:
@@ -43,9 +46,9 @@ def parse_pods(text: str) -> tuple[PodState, ...]:
 
     Returns:
         One PodState per pod: `ready` if every container is, `restarts` summed over containers, `reason` from the pod
-        (Evicted), its worst container (OOMKilled, CrashLoopBackOff, ImagePullBackOff) or why it is not scheduled,
-        `deleting` while it is being removed, `terminated` with `exit_code` and `terminated_at` from the worst end of a
-        container, now or before its last restart.
+        (Evicted), its worst container that does not run (OOMKilled, CrashLoopBackOff, ImagePullBackOff) or why it is
+        not scheduled, `deleting` while it is being removed, `terminated` with `exit_code` and `terminated_at` from the
+        end of that container, else from the worst end of any, now or before its last restart.
 
     Raises:
         ParseError: the text is not JSON, or neither a pod nor a list of pods.
@@ -61,16 +64,22 @@ def parse_pods(text: str) -> tuple[PodState, ...]:
 
 
 def describe_end(pod: PodState) -> str:
-    """Describe how a pod ended, or a container of one that goes on.
+    """Describe how a pod ended, or a container of one that goes on. A container is named unless it is the only one.
 
     >>> describe_end(PodState("w", "Failed", False, 0, terminated="OOMKilled", exit_code=137))
     'pod w is Failed: OOMKilled (exit code 137)'
     """
-    facts = [f"exit code {pod.exit_code}"] if pod.exit_code is not None else []
+    facts = [f"container {pod.ended_container}"] if names_container(pod) else []
+    facts += [f"exit code {pod.exit_code}"] if pod.exit_code is not None else []
     facts += [format_local(pod.terminated_at, "at %m-%d %H:%M:%S")] if pod.terminated_at is not None else []
     reason = " ".join(filter(None, (pod.reason or pod.terminated, f"({', '.join(facts)})" if facts else "")))
     said = f"{pod.kind} {pod.name}" + (f" is {pod.phase}" if pod.phase in (*ENDED, *WAITING) else "")
     return ": ".join(filter(None, (said, reason, pod.message)))
+
+
+def names_container(pod: PodState) -> bool:
+    """Return whether the container that ended is one of several, or an init container."""
+    return bool(pod.ended_container and pod.containers) and pod.containers != (pod.ended_container,)
 
 
 def _is_pod(item: Any) -> bool:
@@ -86,16 +95,18 @@ def _pod(item: Mapping[str, Any]) -> PodState:
     first = (with_gpus or names or ("",))[0]
     of_training = sorted(everything, key=lambda each: each.get("name") != first)
     phase, policy = str(status.get("phase") or "Unknown"), table_in(item, "spec").get("restartPolicy")
+    policies = {each.get("name"): _policy(each, policy) for each in spec}
     now = [(end, each) for each in of_training if each in containers and (end := _end_of(each))]
     if phase in ENDED and now:
         ended, of_container = next((pair for pair in now if pair[0].get("exitCode") != 0), now[0])
-        reason, message = _reason(status, [{"state": {"terminated": ended}}])
+        reason, message, _ = _reason(status, [{"state": {"terminated": ended}}])
     else:
+        reason, message, meant = _reason(status, everything)
         ends = [(end, container) for container in of_training for end in _ends(container)]
+        ends = [pair for pair in ends if pair[1] is meant] or ends
         ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, {}))
-        reason, message = _reason(status, everything)
-    exit_code = _code(ended.get("exitCode"))
-    for_good = [pair for pair in now if policy == "Never" or (policy == "OnFailure" and pair[0].get("exitCode") == 0)]
+    exit_code = _exit_code(ended)
+    for_good = [pair for pair in now if _is_for_good(pair[0], policies.get(pair[1].get("name")))]
     main = first if len(with_gpus) == 1 else None
     if phase in ENDED:
         main = _text(of_container.get("name")) if exit_code else first
@@ -126,30 +137,43 @@ def _names(containers: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _has_gpus(container: Mapping[str, Any]) -> bool:
-    limits = table_in(table_in(container, "resources"), "limits")
-    return any(str(key).endswith("/gpu") and str(value) != "0" for key, value in limits.items())
+    resources = table_in(container, "resources")
+    limits = table_in(resources, "limits").items()
+    return bool(resources.get("claims")) or any(_GPUS.search(str(key)) and str(value) != "0" for key, value in limits)
 
 
-def _reason(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> tuple[str | None, str | None]:
-    """Return why the pod is not well: its own reason, else its containers' worst, else why it is not scheduled."""
+def _policy(container: Mapping[str, Any], of_pod: Any) -> Any:
+    """Return the restart policy of a container; None if it depends on its exit code."""
+    return None if container.get("restartPolicyRules") else container.get("restartPolicy") or of_pod
+
+
+def _is_for_good(end: Mapping[str, Any], policy: Any) -> bool:
+    return policy == "Never" or (policy == "OnFailure" and end.get("exitCode") == 0)
+
+
+def _reason(
+    status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]
+) -> tuple[str | None, str | None, Mapping[str, Any] | None]:
+    """Return why the pod is not well, with the container that is meant: its own reason, else its containers' worst,
+    else why it is not scheduled. A container that ran out of memory did so before anything disrupted its pod."""
     if status.get("reason"):
-        return _text(status["reason"]), _text(status.get("message"))
-    for condition in tables_in(status.get("conditions")):
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            return _text(condition.get("reason")), _text(condition.get("message"))
-    states = [state for container in containers for state in _states(container)]
-    if states:
-        worst = min(states, key=_badness)
-        return _text(worst["reason"]), _text(worst.get("message"))
-    for condition in tables_in(status.get("conditions")):
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return _text(condition.get("reason")), _text(condition.get("message"))
-    return None, _text(status.get("message"))
+        return _text(status["reason"]), _text(status.get("message")), None
+    states = [(state, container) for container in containers for state in _states(container)]
+    worst, meant = min(states, key=lambda each: _badness(each[0]), default=({}, None))
+    conditions = {each.get("type"): each for each in tables_in(status.get("conditions"))}
+    disrupted, scheduled = (conditions.get(key, {}) for key in ("DisruptionTarget", "PodScheduled"))
+    if disrupted.get("status") == "True" and worst.get("reason") != "OOMKilled":
+        worst, meant = disrupted, None
+    elif not worst and scheduled.get("status") == "False":
+        worst = scheduled
+    return _text(worst.get("reason")), _text((worst or status).get("message")), meant
 
 
 def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield what a container waits for or died of, now and before its last restart."""
+    """Yield what a container that does not run waits for or died of, now and before its last restart."""
     now, before = table_in(container, "state"), table_in(container, "lastState")
+    if "running" in now:
+        return
     for state in (table_in(now, "waiting"), table_in(now, "terminated"), table_in(before, "terminated")):
         if state.get("reason") and state["reason"] not in _HARMLESS:
             yield state
@@ -167,7 +191,7 @@ def _end_of(container: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _container_end(end: Mapping[str, Any]) -> ContainerEnd:
-    return ContainerEnd(_text(end.get("reason")), _code(end.get("exitCode")), _time(end.get("finishedAt")))
+    return ContainerEnd(_text(end.get("reason")), _exit_code(end), _time(end.get("finishedAt")))
 
 
 def end_of_container(pod: PodState, container: str | None) -> PodState | None:
@@ -183,14 +207,28 @@ def end_of_container(pod: PodState, container: str | None) -> PodState | None:
     return replace(
         pod,
         name=f"{pod.name}/{name}",
-        phase="Failed" if end.exit_code else "Succeeded",
+        phase="Succeeded" if end.exit_code == 0 else "Failed",
         reason=None,
         message=None,
         terminated=end.reason,
         exit_code=end.exit_code,
         terminated_at=end.at,
         ended_container=name,
+        containers=(name,),
     )
+
+
+def standing_of(pod: PodState, container: str | None) -> PodState | None:
+    """Return what stands in the way of asking this container of a pod; None if it may run.
+
+    The pod has ended or has not begun, the container has ended for good, or it waits to be started again after a crash.
+    """
+    if pod.phase in (*ENDED, *WAITING):
+        return pod
+    name = container or (pod.containers[0] if len(pod.containers) == 1 else None)
+    if name and pod.reason == "CrashLoopBackOff" and pod.ended_container == name:
+        return replace(pod, name=f"{pod.name}/{name}", phase="Pending", containers=(name,))
+    return end_of_container(pod, container)
 
 
 def _severity(ended: Mapping[str, Any]) -> tuple[bool, int]:
@@ -206,7 +244,8 @@ def _text(value: Any) -> str | None:
     return str(value) if value else None
 
 
-def _code(value: Any) -> int | None:
+def _exit_code(end: Mapping[str, Any]) -> int | None:
+    value = None if end.get("reason") == _NOT_SEEN else end.get("exitCode")
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31 else None
 
 

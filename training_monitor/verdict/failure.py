@@ -146,6 +146,8 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
         return _failure(*_EXIT[code], sign=f"{code}")
     if evidence.unnamed:
         return _failure("unknown", evidence.unnamed)
+    if code is None and pod is not None and pod.phase == "Failed":
+        return _failure("unknown", describe_end(pod), sign=pod.reason)
     return _failure("none", "") if code is None else _failure("unknown", f"exit status {code}", sign=f"{code}")
 
 

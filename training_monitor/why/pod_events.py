@@ -9,6 +9,7 @@ from typing import Any
 from training_monitor.core.errors import ParseError
 from training_monitor.core.results import PodState
 from training_monitor.core.units import plural
+from training_monitor.targets.pods import names_container
 from training_monitor.why.beside import finding
 from training_monitor.why.ranks import Finding
 
@@ -19,8 +20,9 @@ _MOST_EVENTS = 50
 def find_pod_troubles(pod: PodState) -> Iterator[Finding]:
     """Yield what the state of a pod says, if it is not well, or was not."""
     ended = pod.terminated or pod.reason
+    where = f"container {pod.ended_container}: " if names_container(pod) else ""
     code = f", exit code {pod.exit_code}" if pod.exit_code is not None else ""
-    why = f" ({ended}{code})" if ended else ""
+    why = f" ({where}{ended}{code})" if ended else ""
     if pod.restarts:
         yield finding("pod", f"pod {pod.name} has restarted {plural(pod.restarts, 'time')}{why}")
     elif "OOMKilled" in (pod.terminated, pod.reason):

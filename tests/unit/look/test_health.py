@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training_monitor.core.models import Gpu, JobStatus, RayResources
-from training_monitor.core.results import PodState
+from training_monitor.core.results import ContainerEnd, PodState
 from training_monitor.core.values import Observation, Verdict
 from training_monitor.look.health_verdict import (
     Finding,
@@ -316,12 +316,39 @@ def test_what_kubernetes_says_of_a_pod_has_a_verdict_and_a_remedy(subtests: pyte
 
 def test_a_restart_is_told_with_its_container_and_age_for_a_day() -> None:
     state = pod(restarts=1, reason="OOMKilled", ended_container="proxy", terminated_at=NOW - 7200)
-    only(judge_pod("head", state, NOW), "warning", "OOMKilled (1 restarts, container proxy 2h00m ago)", "memory limit")
+    only(judge_pod("head", state, NOW), "warning", "OOMKilled (1 restart, container proxy 2h00m ago)", "memory limit")
     assert judge_pod("head", state, NOW + 86_400) == []
 
 
 def test_a_pod_of_a_node_that_is_away_is_unknown_and_not_dead() -> None:
-    only(judge_pod("head", pod("Unknown", False, reason="NodeLost"), NOW), "unknown", "head is Unknown")
+    for phase, deleting in ("Unknown", False), ("Running", True):  # the last that its node said
+        lost = pod(phase, False, reason="NodeLost", deleting=deleting)
+        only(judge_pod("head", lost, NOW), "unknown", "the state of pod head is unknown (NodeLost)")
+
+
+def test_a_pod_is_judged_by_the_container_that_trains(subtests: pytest.Subtests) -> None:
+    of = {"containers": ("train", "proxy"), "main_container": "train"}
+    done, failed = ContainerEnd("Completed", 0, None), ContainerEnd("Error", 1, None)
+    beside = {"reason": "CrashLoopBackOff", "ended_container": "proxy", "exit_code": 2}
+    again = {"reason": "CrashLoopBackOff", "ended_container": "train", "exit_code": 0}
+    for more, verdict, words in [
+        ({"ends": {"train": failed}}, "failed", "pod head/train is Failed: Error (exit code 1)"),
+        ({"ends": {"train": done}}, "warning", "pod head/train is Succeeded"),
+        ({"ends": {"proxy": failed}}, "warning", "pod head: not ready"),
+        (beside, "warning", "CrashLoopBackOff"),
+        (again, "failed", "its container finishes, and is started again"),
+    ]:
+        with subtests.test(more=more):
+            only(judge_pod("head", pod(ready=False, **of, **more), NOW), verdict, words)
+
+
+def test_a_pod_that_cannot_start_on_its_node_has_failed_and_one_that_starts_again_has_not() -> None:
+    state = {"node": "n", "reason": "CreateContainerConfigError", "message": "no secret"}
+    only(judge_pod("head", pod("Pending", False, **state), NOW), "failed", "(CreateContainerConfigError): no secret")
+    state = {"node": "n", "terminated": "OOMKilled", "restarts": 1}
+    only(judge_pod("head", pod("Pending", False, **state), NOW), "warning", "pod head is Pending")
+    crash = {"reason": "CrashLoopBackOff", "ended_container": "fetch", "containers": ("train",)}
+    only(judge_pod("head", pod("Pending", False, **crash), NOW), "failed", "(CrashLoopBackOff, container fetch)")
 
 
 @pytest.mark.parametrize(

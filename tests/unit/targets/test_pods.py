@@ -9,7 +9,7 @@ import pytest
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.results import PodState
-from training_monitor.targets.pods import describe_end, end_of_container, parse_pods
+from training_monitor.targets.pods import describe_end, end_of_container, parse_pods, standing_of
 from training_monitor.verdict.failure import classify_failure
 
 
@@ -82,6 +82,31 @@ def test_a_disruption_is_the_reason_before_how_its_containers_ended() -> None:
     assert describe_end(state).startswith("pod head is Failed: PreemptionByScheduler (exit code 143, at ")
 
 
+def test_a_container_that_ran_out_of_memory_is_the_reason_although_its_pod_was_disrupted() -> None:
+    told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "by trainer-7"}
+    [state] = parse_pods(json.dumps(pod(container(end("OOMKilled", 137)), phase="Failed", conditions=[told])))
+    assert state.reason == "OOMKilled" and classify_failure("", pod=state).category == "host_oom"
+
+
+def test_an_end_that_nobody_saw_has_no_exit_code() -> None:
+    [state] = parse_pods(json.dumps(pod(container(end("ContainerStatusUnknown", 137)), phase="Failed")))
+    assert (state.reason, state.exit_code) == ("ContainerStatusUnknown", None)
+
+
+def test_the_end_of_an_init_container_is_told_as_its_own() -> None:
+    waits = container({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}, end("Error", 1), name="fetch")
+    told = pod(container({"waiting": {"reason": "PodInitializing"}}), initContainerStatuses=[waits], phase="Pending")
+    told["spec"] = {"containers": [{"name": "c"}]}
+    [state] = parse_pods(json.dumps(told))
+    assert describe_end(state).startswith("pod head is Pending: CrashLoopBackOff (container fetch, exit code 1, at ")
+
+
+def test_the_end_told_is_that_of_the_container_that_is_the_reason() -> None:
+    old, waits = container(None, end("OOMKilled", 137), name="a"), {"waiting": {"reason": "CrashLoopBackOff"}}
+    [state] = parse_pods(json.dumps(pod(old, container(waits, end("Error", 2), name="b"))))
+    assert (state.reason, state.ended_container, state.exit_code) == ("CrashLoopBackOff", "b", 2)
+
+
 def test_the_container_that_is_meant(subtests: pytest.Subtests) -> None:
     proxy, trainer, other = {"name": "proxy"}, with_gpu("trainer"), with_gpu("other")
     failed = {**container(end("Error", 1)), "name": "proxy"}
@@ -112,6 +137,19 @@ def test_the_container_where_kubectl_runs_a_command() -> None:
     assert parse_pods(json.dumps({"metadata": {"name": "w"}}))[0].default_container is None
 
 
+def test_the_container_with_a_part_of_a_gpu_or_a_claimed_one_is_meant(subtests: pytest.Subtests) -> None:
+    for resources in [
+        {"limits": {"nvidia.com/mig-3g.40gb": "1"}},
+        {"limits": {"nvidia.com/gpu.shared": "2"}},
+        {"limits": {"gpu.intel.com/i915": "1"}},
+        {"claims": [{"name": "gpu"}]},
+    ]:
+        with subtests.test(resources=resources):
+            proxy = {"name": "proxy", "resources": {"limits": {"memory": "1Gi", "nvidia.com/gpumem": "0"}}}
+            spec = {"containers": [proxy, {"name": "train", "resources": resources}]}
+            assert parse_pods(json.dumps({"metadata": {"name": "w"}, "spec": spec}))[0].main_container == "train"
+
+
 def with_gpu(name: str) -> dict[str, Any]:
     return {"name": name, "resources": {"limits": {"nvidia.com/gpu": 1}}}
 
@@ -134,7 +172,9 @@ def test_how_its_containers_ended_is_the_worst_of_their_ends() -> None:
     killed = container(None, last=end("OOMKilled", 137))
     failed = container(end("Error", 1))
     [state] = parse_pods(json.dumps(pod(failed, killed)))
-    assert (state.terminated, state.exit_code, state.terminated_at) == ("OOMKilled", 137, 1893456010.0)
+    assert (state.reason, state.terminated, state.exit_code, state.terminated_at) == ("Error", "Error", 1, 1893456010.0)
+    [state] = parse_pods(json.dumps(pod(container(), killed)))
+    assert (state.reason, state.terminated, state.exit_code) == (None, "OOMKilled", 137)
     [state] = parse_pods(json.dumps(pod(container(end("Completed", 0)), failed)))
     assert (state.terminated, state.exit_code) == ("Error", 1)
     [state] = parse_pods(json.dumps(pod(container(end("Completed", 0)))))
@@ -215,3 +255,28 @@ def test_a_container_has_ended_for_good_where_its_pod_does_not_start_it_again(
     assert (ended.phase if ended else None) == phase and end_of_container(pod, "proxy") is None
     if ended:
         assert (ended.name, ended.exit_code, ended.reason) == ("w/trainer", code, None)
+
+
+def test_a_container_has_ended_for_good_by_its_own_restart_policy(subtests: pytest.Subtests) -> None:
+    for of_container, has_ended in [
+        ({"restartPolicy": "Never"}, True),
+        ({"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart"}]}, False),
+        ({"restartPolicy": "OnFailure"}, False),
+        ({}, False),
+    ]:
+        with subtests.test(of_container=of_container):
+            spec = {"containers": [{"name": "train", **of_container}, {"name": "proxy"}], "restartPolicy": "Always"}
+            told = pod({"name": "train", "state": end("Error", 1)}, {"name": "proxy", "state": {"running": {}}})
+            [state] = parse_pods(json.dumps({**told, "spec": spec}))
+            assert (end_of_container(state, "train") is not None) is has_ended
+
+
+def test_what_has_not_begun_or_waits_after_a_crash_stands_in_the_way(subtests: pytest.Subtests) -> None:
+    waits = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(1, "Error")}
+    both = {"trainer": waits, "proxy": {"state": {"running": {}}}}
+    for phase, container, name in ("Running", None, "w/trainer"), ("Pending", None, "w"), ("Running", "proxy", None):
+        with subtests.test(phase=phase, container=container):
+            pod = ended_pod(phase, both)
+            stands = standing_of(pod, container or pod.main_container)
+            assert (stands and (stands.name, stands.phase)) == (name and (name, "Pending"))
+            assert stands is None or stands.exit_code == 1

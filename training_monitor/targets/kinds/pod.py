@@ -12,7 +12,7 @@ from typing import ClassVar
 from training_monitor.core.errors import ParseError, TrainingMonitorError
 from training_monitor.core.regex import regex
 from training_monitor.core.results import CommandResult, PodState
-from training_monitor.targets.pods import ENDED, end_of_container, parse_pods
+from training_monitor.targets.pods import parse_pods, standing_of
 from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import KubectlTransport, LocalTransport, Transport, explain_failure
 
@@ -36,7 +36,9 @@ _OF_ONE_TRAINING = (
     "job-name",
     "app.kubernetes.io/instance",
 )
-_MAY_HAVE_ENDED = regex(r"container not found|CONTAINER_EXITED|cannot exec in a stopped container")
+_MAY_HAVE_ENDED = regex(
+    r"container not found|CONTAINER_EXITED|cannot exec in a stopped container|does not have a host assigned"
+)
 _MISSING = regex(r"\(NotFound\): pods \"([^\"]+)\" not found")
 _OF_ONE_POD = regex(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
 
@@ -232,7 +234,7 @@ class PodTarget(Target):
 
     def read_standing(self, transport: Transport | None) -> PodState | None:
         for pod in self.list_pods(self.name, transport=transport):
-            return pod if pod.phase in ENDED else end_of_container(pod, self.container or pod.main_container)
+            return standing_of(pod, self.container or pod.main_container)
         return None
 
     def get_warnings(self, transport: Transport | None, timeout: float) -> str:
