@@ -53,6 +53,7 @@ from training_monitor.targets.kinds.slurm import (
     refused,
     standing_of,
 )
+from training_monitor.targets.pods import ENDED
 from training_monitor.targets.replies import parse_fields, read_number, read_whole
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target
@@ -65,7 +66,7 @@ _MARK = regex(r" Comment=training_monitor:(\S+)")
 _ENDED = regex(r"^slurmstepd[^\n]{0,100}: \*\*\* (?:JOB|STEP) \S+ ON [^\n]*\n?", re.MULTILINE)
 _CANCELLED = regex(r"^slurmstepd[^\n]{0,100}: \*\*\* JOB \S+ ON \S+ CANCELLED AT \S+ \*\*\*", re.MULTILINE)
 _STATUS = {"Pending": JobStatus.PENDING, "Succeeded": JobStatus.SUCCEEDED, "Stopped": JobStatus.STOPPED}
-_STATUS |= {"Failed": JobStatus.FAILED}
+_STATUS |= {"Failed": JobStatus.FAILED, "Running": JobStatus.RUNNING, "Suspended": JobStatus.RUNNING}
 _OPTIONS = {  # of sbatch, by what `scontrol show job` calls them
     "Partition": "--partition",
     "Account": "--account",
@@ -345,7 +346,7 @@ def _read(fields: Mapping[str, str], log: str, job_id: str) -> JobView | None:
     pod = replace(standing_of(job), node=node if len(nodes) == 1 or len(lost) == 1 else None)
     view = JobView(
         f"{PREFIX}{_called(line, job)}",
-        _STATUS.get(job.phase, JobStatus.RUNNING),
+        _STATUS.get(job.phase, JobStatus.UNKNOWN),
         _message(job, pod),
         pod.exit_code,
         parse_progress(log),
@@ -385,9 +386,9 @@ def _read_forgotten(fields: Mapping[str, str], log: str, job_id: str, number: st
     """Read a job that the controller has forgotten: by the accounting, or else by the end of its log."""
     former = read_former(fields["former"]) if fields.get("former") else None
     progress = parse_progress(log)
-    if former and former.phase not in ("Running", "Pending"):
+    if former and former.phase in ENDED:
         pod = standing_of(former)
-        status, message, code = _STATUS.get(former.phase, JobStatus.FAILED), _message(former, pod), pod.exit_code
+        status, message, code = _STATUS[former.phase], _message(former, pod), pod.exit_code
     else:
         pod, status, code = PodState(number, "Failed", False, 0, kind="job"), JobStatus.FAILED, None
         message = "Slurm no longer lists it, and its log does not show that it finished"

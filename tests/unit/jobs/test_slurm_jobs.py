@@ -156,6 +156,7 @@ def test_a_running_job_is_looked_at() -> None:
         ("CANCELLED", JobStatus.STOPPED, None, "scancel"),
         ("SUSPENDED", JobStatus.RUNNING, None, "SUSPENDED"),
         ("COMPLETING", JobStatus.RUNNING, None, ""),
+        ("SOMETHING_NEW", JobStatus.UNKNOWN, None, "SOMETHING_NEW"),
     ],
 )
 def test_each_state_is_a_status(state: str, status: JobStatus, category: str | None, said: str) -> None:

@@ -80,12 +80,15 @@ def test_a_job_is_read_whatever_its_name_holds() -> None:
     [
         ("COMPLETED", "0:0", "Succeeded", 0, None),
         ("FAILED", "1:0", "Failed", 1, None),
-        ("OUT_OF_MEMORY", "0:125", "Failed", 253, "host_oom"),
+        ("OUT_OF_MEMORY", "0:125", "Failed", None, "host_oom"),
         ("PREEMPTED", "0:15", "Failed", 143, "preemption"),
         ("NODE_FAIL", "1:0", "Failed", 1, "node_lost"),
         ("CANCELLED", "0:15", "Stopped", 143, None),
         ("COMPLETING", "0:0", "Running", None, None),
-        ("SOMETHING_NEW", "0:0", "Running", None, None),
+        ("SOMETHING_NEW", "0:0", "Unknown", None, None),
+        ("REVOKED", "0:0", "Unknown", None, None),
+        ("POWER_UP_NODE", "0:0", "Pending", None, None),
+        ("BOOT_FAIL", "0:0", "Failed", None, "node_lost"),
     ],
 )
 def test_each_state_stands_for_what_it_is(
@@ -95,6 +98,38 @@ def test_each_state_stands_for_what_it_is(
     assert found is not None
     stands = standing_of(found)
     assert (stands.phase, stands.exit_code, stands.category) == (phase, exit_code, category)
+
+
+def test_a_part_of_a_throttled_array_or_a_heterogeneous_job_is_read(subtests: pytest.Subtests) -> None:
+    job = line(name="llm")
+    for text in [
+        job.replace("ArrayTaskId=0", "ArrayTaskId=0 ArrayTaskThrottle=4"),
+        job.replace("ArrayJobId=1 ArrayTaskId=0", "HetJobId=3 HetJobOffset=0").replace("llm", "llm HetJobIdSet=3-4"),
+    ]:
+        with subtests.test(text=text[:80]):
+            found = read_job(text)
+            assert found and (found.number, found.name, found.phase) == ("3", "llm", "Running")
+
+
+def test_a_job_that_is_held_is_released(subtests: pytest.Subtests) -> None:
+    for state, reason, is_held in [
+        ("PENDING", "JobHeldUser", True),
+        ("PENDING", "JobHoldMaxRequeue", True),
+        ("SPECIAL_EXIT", "None", True),
+        ("PENDING", "Resources", False),
+    ]:
+        with subtests.test(state=state, reason=reason):
+            found = read_job(line(state=state, reason=reason))
+            assert found and standing_of(found).resume == ("scontrol release 3" if is_held else None)
+
+
+def test_the_reason_of_a_failure_is_told_and_the_exit_code_of_a_job_that_never_ran_is_not() -> None:
+    found, gone = (
+        read_job(line(state="FAILED", reason="JobLaunchFailure", code="1:0")),
+        read_job(line(state="NODE_FAIL")),
+    )
+    assert found and gone
+    assert standing_of(found).reason == "FAILED (JobLaunchFailure)" and standing_of(gone).exit_code is None
 
 
 def test_a_job_that_cannot_be_read_is_unknown_and_hides_no_other(
@@ -133,6 +168,15 @@ def test_without_accounting_a_job_that_was_known_is_unknown_and_another_is_not_t
     assert known.job.state == "FORGOTTEN" and known.output_files(None)[1][0] == "/my jobs/out 1.log"
     [answer] = Site(known).ask(Question("any", "echo hi", lambda reply: reply))
     assert type(answer.failure) is TargetUnreachable
+
+
+def test_a_job_that_only_the_accounting_takes_for_running_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = f"7|7|RUNNING|0:0|Unknown|{tmp_path}|a"
+    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct=shows(record))
+    found: Any = SlurmTarget("7").resolve(None)
+    assert (found.job.state, found.job.phase) == ("FORGOTTEN", "Unknown")
 
 
 def test_an_array_asks_for_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,24 +44,25 @@ _KNOWN_SECONDS = 30.0  # that a job runs, as it may be put on other nodes; a ten
 _NAME = regex(r"\d{1,10}(?:_\d{1,10})?|[A-Za-z][\w.+-]{0,199}")
 NODE = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 _HEAD = regex(
-    r"JobId=(?P<id>\d+)(?: ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<task>\S+))?(?: HetJobId=\S+ HetJobOffset=\S+"
-    r"(?: HetJobIdSet=\S+)?)? JobName=(?P<name>.*?) UserId=[^ ()]+\((?P<user>\d+)\) GroupId=[^ ()]+\(\d+\) "
+    r"JobId=(?P<id>\d+)(?: ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<task>\S+))?(?: (?:Array|Het)\w+=\S+)*"
+    r" JobName=(?P<name>.*?)(?: HetJobIdSet=\S+)? UserId=[^ ()]+\((?P<user>\d+)\) GroupId=[^ ()]+\(\d+\) "
 )
 _FILES = regex(r" WorkDir=(?P<folder>.*?) StdErr=(?P<err>.*?) StdIn=.*? StdOut=(?P<out>.*?)(?= Power=| \w+=|$)")
-_MOST_NAMED = 5
-_PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+_MOST_NAMED, _LAST_SIGNAL = 5, 64
+_HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")  # whatever their reason is
+_PENDING = ("PENDING", "CONFIGURING", "POWER_UP_NODE", "EXPEDITING", "REQUEUED", "REQUEUE_FED", *_HELD)
 _FAILED = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "LAUNCH_FAILED")
-_PHASES = {
+_PHASES = {  # any other state is unknown
+    **dict.fromkeys(("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "UPDATE_DB"), "Running"),
     **dict.fromkeys(_PENDING, "Pending"),
     "SUSPENDED": "Suspended",
     "STOPPED": "Suspended",
     "COMPLETED": "Succeeded",
     "CANCELLED": "Stopped",
-    "REVOKED": "Stopped",
-    "UNKNOWN": "Unknown",
-    "FORGOTTEN": "Unknown",  # neither by the controller nor in the accounting
-    **dict.fromkeys(_FAILED, "Failed"),
+    **dict.fromkeys((*_FAILED, "RECONFIG_FAIL"), "Failed"),
 }
+_FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the accounting
+_ALIVE = ("Running", "Pending", "Suspended")
 _CATEGORIES = {  # of docs/failures.md
     "TIMEOUT": "time_limit",
     "DEADLINE": "time_limit",
@@ -97,7 +98,7 @@ class SlurmJob:
 
     @property
     def phase(self) -> str:
-        return _PHASES.get(self.state, "Running")
+        return _PHASES.get(self.state, "Unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ class SlurmTarget(Target):
             return self
         jobs = self._jobs(transport, timeout)
         if not jobs and self.job:
-            return replace(self, job=replace(self.job, state="FORGOTTEN"), known_at=time.monotonic())
+            return replace(self, job=replace(self.job, state=_FORGOTTEN), known_at=time.monotonic())
         if not jobs:
             hint = "list your jobs with `squeue --me`; for a job that Slurm no longer lists, specify its log"
             raise JobNotFound(f"{self}: Slurm has no such job", hint=hint)
@@ -280,8 +281,10 @@ def _are_steps_off() -> bool:
 
 def standing_of(job: SlurmJob) -> PodState:
     """Return what is said of a job."""
+    has_ended, is_own_code = job.phase in ("Failed", "Succeeded", "Stopped"), job.exit_code or job.phase == "Succeeded"
     waits = f", expected to start {_local(job.starts_at)}" if job.starts_at and job.phase == "Pending" else ""
-    reason = job.reason if job.phase == "Pending" else None
+    has_reason = job.phase == "Pending" or (job.state == "FAILED" and job.reason != "NonZeroExitCode")
+    reason = job.reason if has_reason else None
     return PodState(
         _called(job),
         job.phase,
@@ -289,8 +292,8 @@ def standing_of(job: SlurmJob) -> PodState:
         job.restarts,
         reason=f"{job.state} ({reason})" if reason else job.state,
         message=waits.removeprefix(", ") or None,
-        exit_code=job.exit_code if job.phase in ("Failed", "Succeeded", "Stopped") else None,
-        terminated_at=job.ended_at if job.phase in ("Failed", "Succeeded", "Stopped") else None,
+        exit_code=job.exit_code if has_ended and is_own_code else None,  # 0:0 of a job that a node failure ended
+        terminated_at=job.ended_at if has_ended else None,
         kind="job",
         category=_CATEGORIES.get(job.state),
         resume=_resume(job),
@@ -299,7 +302,7 @@ def standing_of(job: SlurmJob) -> PodState:
 
 def _resume(job: SlurmJob) -> str | None:
     """Return the command without which a job never runs on: it is suspended, or held by someone or by Slurm itself."""
-    if job.phase == "Pending" and "held" in (job.reason or "").lower():
+    if job.phase == "Pending" and (job.state in _HELD or re.search(r"held|hold", job.reason or "", re.IGNORECASE)):
         return f"scontrol release {job.number}"
     return f"scontrol resume {job.number}" if job.phase == "Suspended" else None
 
@@ -323,8 +326,9 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
         raise refused(reply.output.partition(" ")[2])
     if ("end", "") not in lines:
         raise ParseError("the reply is truncated", source="scontrol show job", text=reply.output)
-    if first[0] == "forgotten":
-        return tuple(filter(None, (read_former(rest) for word, rest in lines if word == "job")))
+    if first[0] == "forgotten":  # what the accounting still takes for running does not run
+        former = filter(None, (read_former(rest) for word, rest in lines if word == "job"))
+        return tuple(replace(each, state=_FORGOTTEN) if each.phase in _ALIVE else each for each in former)
     jobs = [rest for word, rest in lines if word == "job"]
     nodes = [rest.split() for word, rest in lines if word == "nodes"]
     read = tuple(found for job, names in zip(jobs, nodes) if (found := read_job(job, names) or _unread(job)))
@@ -358,8 +362,10 @@ def read_former(line: str) -> SlurmJob | None:
 
 
 def _code(text: str) -> int | None:
-    """Return the exit code of RC:SIGNAL as a shell reports it."""
+    """Return the exit code of RC:SIGNAL as a shell reports it; Slurm's own numbers, as 125 for memory, are none."""
     code, _, signal = text.partition(":")
+    if signal.isdigit() and int(signal) > _LAST_SIGNAL:
+        return None
     return 128 + int(signal) if signal.isdigit() and int(signal) else int(code) if code.isdigit() else None
 
 
