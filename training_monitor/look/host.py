@@ -78,7 +78,7 @@ def format_gpu_report(table: GpuTable | None, processes: tuple[GpuProcess, ...],
     return GpuReport(
         healthy=bool(gpus) and not error and not broken,
         busy="busy" in modes if modes else None,
-        gpu_count=len(gpus) if table and (gpus or table.error is None or table.has_none) else None,
+        gpu_count=len(gpus) if table and (table.has_none or any(gpu.uuid or gpu.name for gpu in gpus)) else None,
         gpu_indexes=[gpu.index for gpu in gpus],
         gpu_names=[gpu.name for gpu in gpus],
         gpu_utilizations=[gpu.utilization for gpu in gpus],

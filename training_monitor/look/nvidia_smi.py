@@ -43,7 +43,8 @@ _LOST_GPU = regex(
 )
 
 _DRIVER_ERRORS = regex(
-    r"No devices were found|Failed to initialize NVML|NVIDIA-SMI has failed|couldn't communicate with the NVIDIA driver"
+    r"No devices were found|Failed to initialize NVML|NVIDIA-SMI (?:has failed|couldn't)"
+    r"|couldn't communicate with the NVIDIA driver"
     r"|Driver/library version mismatch|Insufficient Permissions|GPU is lost",
     re.IGNORECASE,
 )
@@ -54,6 +55,8 @@ _NO_GPU = regex(r"No devices were found", re.IGNORECASE)
 _NUMBER = regex(r"([+-]?\d{1,12}(?:\.\d{1,9})?)\s?(?:%|W|MiB|MB|C)?", re.ASCII)
 
 _ERROR_WORD = regex(r"\[?(?:Unknown Error|GPU requires reset|GPU is lost|ERR!|Unable to .{0,80})\]?", re.IGNORECASE)
+
+_GONE_WORD = regex(r"\[?(?:GPU requires reset|GPU is lost)\]?", re.IGNORECASE)  # in any column
 
 _PID = regex(r"\s*(\d{1,10})\s*,(.*)$")
 
@@ -115,7 +118,8 @@ def read_lost_gpu(line: str) -> Gpu | None:
     found = _LOST_GPU.search(line)
     if not found:
         return None
-    index = int(found[1]) if found[1] and ":" not in line[found.end(1) : found.end(1) + 1] else None
+    is_address = re.match(r":\S", line[found.end(1) :])  # GPU 0000:41:00.0, not GPU1: 0000:41:00.0
+    index = int(found[1]) if found[1] and not is_address else None
     return Gpu(index=index, error=line.strip()[:300])
 
 
@@ -152,7 +156,8 @@ def _rejoined(cells: list[str], fields: tuple[str, ...]) -> list[str]:
 def _gpu(row: dict[str, str]) -> Gpu:
     readings = [value for field, value in row.items() if field not in ("index", "uuid", "name", "mig.mode.current")]
     troubled = [value for value in readings if _ERROR_WORD.fullmatch(value)]
-    dead = troubled and all(_number(value) is None for value in readings)
+    gone = [value for value in troubled if _GONE_WORD.fullmatch(value)]
+    dead = gone or (troubled if all(_number(value) is None for value in readings) else [])
     mig = row.get("mig.mode.current", "").lower()
     return Gpu(
         index=int(row["index"]),
@@ -166,7 +171,7 @@ def _gpu(row: dict[str, str]) -> Gpu:
         power_limit_watts=_number(row.get("power.limit", "")),
         temperature_celsius=_number(row.get("temperature.gpu", "")),
         mig_enabled={"enabled": True, "disabled": False}.get(mig),
-        error=troubled[0].strip("[]") if dead else None,
+        error=dead[0].strip("[]") if dead else None,
     )
 
 

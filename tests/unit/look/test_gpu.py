@@ -110,6 +110,11 @@ def test_a_time_out_is_not_known_and_never_zero() -> None:
     assert "still running after 10 s" in str(report["error"])
 
 
+def test_a_lost_gpu_alone_does_not_count_the_others() -> None:
+    lost = "Unable to determine the device handle for GPU 0000:05:00.0: GPU is lost"
+    assert check(lost + SEPARATOR)["gpu_count"] is None and check(f"{lost}\n{ROW}{SEPARATOR}")["gpu_count"] == 2
+
+
 def test_nonsense_is_an_error() -> None:
     with pytest.raises(ParseError):
         gpu_question().parse(Reply("\x00\x01", 0, 0.1))

@@ -43,6 +43,18 @@ def test_a_gpu_whose_every_reading_is_an_error_keeps_its_index(word: str) -> Non
     assert (table.gpus[0].error, table.gpus[1].index, table.gpus[1].error) == (None, 3, word.strip("[]"))
 
 
+@pytest.mark.parametrize("word", ["[GPU requires reset]", "[GPU is lost]"])
+def test_a_gpu_is_broken_by_one_reading_that_says_so(word: str) -> None:
+    [gpu] = parse_gpus(ROW.replace("97, 40", f"{word}, {word}")).gpus
+    assert (gpu.error, gpu.power_draw_watts) == (word.strip("[]"), 650.25)
+
+
+def test_a_lost_gpu_keeps_the_index_that_the_driver_gives_it() -> None:
+    for said, index in ("GPU1: 0000:05:00.0", 1), ("GPU 0000:05:00.0", None), ("GPU1", 1):
+        [gpu] = parse_gpus(f"Unable to determine the device handle for {said}: Unknown Error").gpus
+        assert gpu.index == index
+
+
 def test_readings_that_are_merely_not_supported_are_no_error() -> None:
     assert parse_gpus(", ".join(["0", "GPU-4", "GB10", *["[N/A]"] * 8])).gpus[0].error is None
 
@@ -58,6 +70,7 @@ def test_a_lost_gpu_hides_no_other() -> None:
 @pytest.mark.parametrize(
     "message",
     [
+        "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.",
         "No devices were found",
         "Failed to initialize NVML: Driver/library version mismatch",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is running.",
