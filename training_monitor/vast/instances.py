@@ -49,7 +49,7 @@ from training_monitor.vast.asking import (
     run_vastai,
 )
 from training_monitor.vast.rentals import note_answer, note_end, note_sent, record_life
-from training_monitor.vast.rows import is_stopped
+from training_monitor.vast.rows import is_scheduled, is_stopped
 
 PAGE, MOST_PAGES = 25, 400
 GONE_SECONDS = 120.0
@@ -464,7 +464,9 @@ def _look_at(instance_id: str, ssh_timeout: float, runner: Transport, clock: Clo
         )
     status, said = row.get("actual_status"), row.get("status_msg")
     seen = clean_line(f"{status or 'no status yet'}{f': {said}' if said else ''}")
-    if status in _NEVER_RUNNING or (status != "running" and _NO_IMAGE.search(f"{said}")):
+    if is_scheduled(row):
+        return _Boot(f"{seen}, waiting for a free GPU of its machine")
+    if status in _NEVER_RUNNING or is_stopped(row) or (status != "running" and _NO_IMAGE.search(f"{said}")):
         return _Boot(
             seen, end=CommandFailed(f"instance {instance_id} cannot start: {seen}", hint="use another machine")
         )

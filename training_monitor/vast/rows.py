@@ -28,3 +28,9 @@ def is_stopped(row: Mapping[str, Any]) -> bool:
     status = row.get("actual_status")
     stopped = status in STOPPED or row.get("cur_state") in STOPPED
     return stopped and status != "running" and row.get("intended_status") != "running"
+
+
+def is_scheduled(row: Mapping[str, Any]) -> bool:
+    """Return whether a stopped instance is to run again, but its GPUs are not free yet."""
+    is_down = row.get("actual_status") in STOPPED and row.get("cur_state") in STOPPED
+    return is_down and row.get("intended_status") == "running"

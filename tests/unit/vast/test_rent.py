@@ -596,6 +596,14 @@ def test_a_failed_look_in_between_is_no_second_time() -> None:
     assert market.ready().name == "7"
 
 
+def test_one_that_waits_for_its_gpus_is_waited_for_and_one_that_is_not_to_run_is_not() -> None:
+    scheduled = {"actual_status": "exited", "cur_state": "stopped", "intended_status": "running"}
+    assert boot(scheduled, scheduled, scheduled, RUNNING).ready().name == "7"
+    down = {"actual_status": "created", "cur_state": "stopped", "intended_status": "stopped"}
+    with pytest.raises(CommandFailed, match="cannot start: created"):
+        boot(down, down, RUNNING).ready()
+
+
 def test_one_that_is_gone_is_not_found() -> None:
     assert type(end(boot(LOADING, None))) is InstanceNotFound
 
