@@ -85,7 +85,9 @@ def _read(said: str, when: str, are_ours: bool) -> Iterator[tuple[str, Finding]]
         yield said, finding("xid", what, is_hardware=is_hardware, pids=pids(named[1]) if named else ())
     elif killed := _KILLED.search(said) or _CHOSEN.search(said):
         name, pid = (killed[2], killed[1]) if "rocess" in killed[0] else (killed[1], killed[2])
-        what = f"the kernel killed process {pid} ({name}) on this machine because memory ran out, {when}"
+        is_limit = "emory cgroup" in said or "CONSTRAINT_MEMCG" in said
+        why = "its cgroup reached its memory limit" if is_limit else "memory ran out"
+        what = f"the kernel killed process {pid} ({name}) on this machine because {why}, {when}"
         yield f"killed {pid}", finding("oom_kill", what, pids=pids(pid))
     elif hung := _HUNG.search(said):
         what = f"kernel message, {when}: process {hung[2]} ({hung[1]}) has been blocked for more than {hung[3]} seconds"

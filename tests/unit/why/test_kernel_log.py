@@ -32,6 +32,7 @@ def one(line: str) -> Finding:
         ("NVRM: Xid (PCI:0000:9b:00): 154, recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", True),
         ("NVRM: GPU 0000:29:00.0: GPU has fallen off the bus.", True),
         ("nvidia-nvswitch0: SXid (PCI:0000:c5:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", True),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c5:00.0): 11004, Non-fatal, Link 4 egress crossbar error", False),
     ],
 )
 def test_an_xid_is_a_fault_of_the_hardware_by_the_table(said: str, is_hardware: bool) -> None:
@@ -55,12 +56,12 @@ def test_dmesg_the_journal_and_kmsg_are_read(line: str) -> None:
     said = "Memory cgroup out of memory: Killed process 77 (python) total-vm:9kB, anon-rss:5kB"
     assert (
         one(line.format(said)).text
-        == "the kernel killed process 77 (python) on this machine because memory ran out, 59s ago"
+        == "the kernel killed process 77 (python) on this machine because its cgroup reached its memory limit, 59s ago"
     )
 
 
 def test_a_kill_is_said_once_whichever_of_its_lines_are_there() -> None:
-    chosen = "[ 8000.2] oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/a,task_memcg=/a/b,task=python,pid=77,uid=0"
+    chosen = "[ 8000.2] oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task_memcg=/a/b,task=python,pid=77,uid=0"
     killed = "[ 8000.2] Out of memory: Killed process 77 (python) total-vm:9kB"
     old = "[ 8000.2] Out of memory: Kill process 77 (python) score 9 or sacrifice child"
     for lines in ((chosen, killed), (chosen,), (killed,), (old,)):
