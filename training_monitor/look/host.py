@@ -158,10 +158,17 @@ def _read_disk(table: str) -> float | None:
 
 
 def _read_memory(text: str) -> float | None:
-    """Return the used per cent by /proc/meminfo: the share of the total that is not available to a new program."""
+    """Return the used per cent: the share of the total that is not available to a new program.
+
+    The total is that of the machine (/proc/meminfo), or the limit of a container, of which more is used.
+    """
     sizes = {name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d{1,15}) kB$", text, re.MULTILINE)}
     total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
-    return None if not total or available is None else 100.0 * max(0.0, 1 - available / total)
+    used = [] if not total or available is None else [1 - available / total]
+    limit = re.search(r"^limit (\d{1,19}) used (\d{1,19}) cached (\d{1,19})$", text, re.MULTILINE)
+    if limit and int(limit[1]):
+        used.append(min(1.0, (int(limit[2]) - int(limit[3])) / int(limit[1])))
+    return 100.0 * max([0.0, *used]) if used else None
 
 
 def _read_age(text: str) -> float | None:

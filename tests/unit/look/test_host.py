@@ -21,6 +21,20 @@ def test_used_memory_is_what_no_program_can_get_and_the_disk_is_that_of_the_log(
 
 
 @pytest.mark.parametrize(
+    ("limit", "used"),
+    [
+        ("limit 1000 used 950 cached 50", 90.0),
+        ("limit 1000 used 400 cached 0", 75.0),
+        ("limit max used 950 cached 50", 75.0),
+        ("limit 9223372036854771712 used 950 cached 50", 75.0),
+        ("limit  used  cached ", 75.0),
+    ],
+)
+def test_used_memory_is_that_of_the_container_where_its_limit_is_nearer(limit: str, used: float) -> None:
+    assert parse(f"{MEMORY}{limit}\n--\n{HEAD}--\n/a.log").ram_percent == used
+
+
+@pytest.mark.parametrize(
     ("said", "age"),
     [("written 1000 now 1600", 600.0), ("written 1000 now 900", 0.0), ("written  now 1600", None), ("", None)],
 )

@@ -13,10 +13,19 @@ show_disks() { # PATH...
   return 0
 }
 
+# How much memory a container may have, and has; /proc/meminfo is that of its machine.
+show_memory_limit() (
+  if cd /sys/fs/cgroup && [ -e memory.max ]; then set -- memory.max memory.current inactive_file
+  elif cd memory; then set -- memory.limit_in_bytes memory.usage_in_bytes total_inactive_file
+  fi
+  printf 'limit %s used %s cached %s\n' "$(cat "$1")" "$(cat "$2")" "$(sed -n "s/^$3 //p" memory.stat)"
+) 2>/dev/null
+
 # The memory, the disk under the log $file (without it that under `/`), and its path.
 show_log_host() {
   [ -e "$file" ] || file=
   cat /proc/meminfo 2>/dev/null
+  show_memory_limit
   [ "$file" ] && echo "written $(stat -L -c %Y "$file" 2>/dev/null) now $(date +%s)"
   echo --
   df -Pk "${file:-/}" 2>/dev/null
