@@ -36,6 +36,7 @@ READERS = {
     "Kubernetes, for the reason of a state": ("targets/pods.py*", "look/health_verdict.py:judge_pod"),
     "slurmstepd, for who ended a job": ("jobs/slurm_jobs.py",),
     "Slurm's commands, for a missing configuration": ("targets/kinds/slurm.py:refused",),
+    "Slurm, for the reason why a job is held": ("targets/kinds/slurm.py:_resume",),
     "kubectl, of a pod that is missing": ("targets/kinds/pod.py",),
     "ssh, of a server that does not answer": ("targets/kinds/vast.py",),
     "vastai": (

@@ -91,6 +91,7 @@ def test_a_container_that_ran_out_of_memory_is_the_reason_although_its_pod_was_d
 def test_an_end_that_nobody_saw_has_no_exit_code() -> None:
     [state] = parse_pods(json.dumps(pod(container(end("ContainerStatusUnknown", 137)), phase="Failed")))
     assert (state.reason, state.exit_code) == ("ContainerStatusUnknown", None)
+    assert classify_failure("", pod=state).category == "unknown"
 
 
 def test_the_end_of_an_init_container_is_told_as_its_own() -> None:

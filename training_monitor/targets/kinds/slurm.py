@@ -61,6 +61,7 @@ _PHASES = {  # any other state is unknown
     "CANCELLED": "Stopped",
     **dict.fromkeys((*_FAILED, "RECONFIG_FAIL"), "Failed"),
 }
+_NO_REASON = ("None", "NonZeroExitCode")
 _FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the accounting
 _ALIVE = ("Running", "Pending", "Suspended")
 _CATEGORIES = {  # of docs/failures.md
@@ -283,8 +284,7 @@ def standing_of(job: SlurmJob) -> PodState:
     """Return what is said of a job."""
     has_ended, is_own_code = job.phase in ("Failed", "Succeeded", "Stopped"), job.exit_code or job.phase == "Succeeded"
     waits = f", expected to start {_local(job.starts_at)}" if job.starts_at and job.phase == "Pending" else ""
-    has_reason = job.phase == "Pending" or (job.state == "FAILED" and job.reason != "NonZeroExitCode")
-    reason = job.reason if has_reason else None
+    reason = job.reason if job.phase == "Pending" or job.state == "FAILED" else None
     return PodState(
         _called(job),
         job.phase,
@@ -382,7 +382,7 @@ def read_job(line: str, nodes: Sequence[str] = ()) -> SlurmJob | None:
         head["name"],
         told.get("JobState", "UNKNOWN"),
         f"{array}_{task}" if array and task and task.isdigit() else None,
-        None if told.get("Reason") == "None" else told.get("Reason"),
+        None if told.get("Reason") in _NO_REASON else told.get("Reason"),
         _code(told.get("ExitCode", "")),
         _time(told.get("StartTime")),
         _time(told.get("EndTime")),
