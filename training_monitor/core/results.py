@@ -37,8 +37,9 @@ class PodState(PublicValue):
 
     `phase` is Running, Pending, Suspended, Stopped (by a person), Succeeded, Failed or Unknown. `category` is the class
     of its failure, if known. `resume` is the command that resumes it while it is suspended. `terminated`, `exit_code`
-    and `terminated_at` (epoch seconds) describe the end of the container that is the `reason`, else the most serious end
-    of one of its containers, and `ended_container` is that container. If the pod has ended, that is a container that failed, preferably the one that ran the training.
+    and `terminated_at` (epoch seconds) describe the end of the container that gives the `reason`, otherwise the most
+    serious end of one of its containers, and `ended_container` is that container. If the pod has ended, that is a
+    container that failed, preferably the one that ran the training.
     `ends` has the ends of all containers that will not be started again.
 
     `containers` are the containers of the pod, those with GPUs first. `main_container` is the container that is used if
