@@ -191,6 +191,8 @@ _ABORTED = (
 )
 _JOB = r"(?:\[\d+\] ?[+-]?\s+(?:\d+\s+)?|\d+ ?行?\s?[:：]\s*\d+\s+|^\W*\d+\s+|^zsh: |\btasks? [\d,\-]{1,60}: )"
 
+_FATAL = r"(?<!non)(?<!non-)(?<!non )fatal"
+
 
 def _exited(codes: str) -> str:
     """Match `exitcode  : -9`, `exit status 137` or `return code = -11`: how launchers report one of these codes."""
@@ -240,23 +242,23 @@ SIGNATURES = tuple(
          r"uncorrectable ecc|uncorrectable nvlink|cudaerroreccuncorrectable|cuda_error_ecc_uncorrectable"
          r"|double[- ]bit ecc|uncorrected ecc error|volatile uncorr|uncorrectable memory error|dram uncorrectable"
          r"|row remap(?:ping|per)? ?(?:failure|failed|error)|ecc error.{0,40}unrecover|hardware memory corruption"
-         r"|\bedac .{0,20}\b[1-9]\d* ue |machine check.{0,60}(?:uncorrected|fatal)"
+         rf"|\bedac .{{0,20}}\b[1-9]\d* ue |machine check.{{0,60}}(?:uncorrected|{_FATAL})"
          r"|(?<!no )uncorrectable .{0,30}ecc error"),
         (HARDWARE, "gpu_lost",
          r"fallen off the bus|unable to determine the device handle|gpu is lost|gpu_is_lost|gpu requires reset"
          r"|cudaerrordevicesunavailable|hardware (?:error|failure) (?:detected )?on gpu|unrecoverable gpu"
          r"|cudaerrorhardware|cuda_error_hardware|hardware stack error|nvlink (?:error|failure)(?! count)"
-         r"|nvlink.{0,40}fatal error|cudaerrornvlinkuncorrectable|cuda_error_nvlink"
-         r"|(?:nvswitch|\bsxid).{0,60}(?<!non-)(?<!non )(?<!non)fatal|no devices were found$"
+         rf"|nvlink.{{0,40}}{_FATAL} error|cudaerrornvlinkuncorrectable|cuda_error_nvlink"
+         rf"|(?:nvswitch|\bsxid|pcie bus error).{{0,60}}{_FATAL}|no devices were found$"
          r"|no visible (?:gpu|tpu) devices|cudaerrorsystemnotready"
          r"|system not yet initialized|rminitadapter failed|failed to initialize nvml: (?!driver/library)"
-         r"|pcie bus error.{0,40}fatal"
          r"|\bamdgpu\b.{0,80}(?:gpu reset|ring .{0,40}timeout|gpu hang|fatal error)|\bgpu (?:hang|has hung)\b"
          r"|hbm .{0,20}multi-?bit ecc"),
         (HARDWARE, "nccl_network_error",
          r"got completion from peer .{0,80}(?:error|status=) ?12|ibv_wc_retry_exc_err|ibv_wc_rnr_retry_exc_err"
          r"|transport retry counter exceeded|vendor[ _]err(?:or)?[ =]129"
-         r"|mlx\d_core.{0,80}(?:health compromised|cable error|fatal)|ib .{0,40}port .{0,20}(?:down|inactive)",
+         rf"|mlx\d_core.{{0,80}}(?:health compromised|cable error|{_FATAL})"
+         r"|ib .{0,40}port .{0,20}(?:down|inactive)",
          _ELSEWHERE),
         (HARDWARE, "disk_full_or_storage",
          r"critical medium error|remounting filesystem read-only|detected aborted journal", _ELSEWHERE),
@@ -437,7 +439,7 @@ SIGNATURES = tuple(
         (DEATH, "segfault",
          r"segmentation fault|sigsegv\b|signal 11\b|segfault at|general protection fault"
          rf"|{_by_shell(_SEGFAULT)}|{_SEGFAULT}"
-         rf"|sigbus\b|signal 7\b|bus error|{_exited('139|135|-11|-7')}"),
+         rf"|sigbus\b|signal 7\b|(?<!pcie )bus error|{_exited('139|135|-11|-7')}"),
         (DEATH, "killed_sigkill",
          r"sigkill\b|signal:? 9\b|\bkilled +(?:python|torchrun|accel|deepspeed)"
          rf"|{_by_shell(_KILLED)}|{_exited('137|-9')}"),
@@ -493,7 +495,8 @@ SIGNATURES = tuple(
          r"|throttl(?:ed|ing) .{0,40}(?:temperature|thermal)"),
         (HARMLESS, "ecc_corrected",
          r"(?<!un)correct(?:ed|able) (?:ecc|memory|error)|single[- ]bit ecc|(?<!un)correctable ecc"
-         r"|(?<!un)correctable *: *[1-9]|\bsxid .{0,60}non-?fatal|\bedac .{0,20}\b\d+ ce "),
+         r"|(?<!un)correctable *: *[1-9]|\bedac .{0,20}\b\d+ ce "
+         r"|(?:\bsxid|pcie bus error|mlx\d_core).{0,80}(?:non-?fatal|severity=correct)"),
     )
 )
 # Python exceptions that only report an exception in another process.

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from training_monitor.verdict.failure import classify_failure
 
 
@@ -40,3 +42,17 @@ def test_a_name_with_a_colon_outside_a_traceback_is_no_exception() -> None:
 
 def test_advice_behind_an_exception_does_not_hide_it() -> None:
     assert classify_failure("OSError: the loader gave up. Please check the mount").category == "runtime_error"
+
+
+def test_an_error_of_a_bus_or_switch_is_a_fault_unless_it_is_corrected_or_not_fatal(subtests: pytest.Subtests) -> None:
+    for line, is_fault in [
+        ("pcieport 0000:00:03.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer", True),
+        ("pcieport 0000:00:03.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer", False),
+        ("pcieport 0000:00:03.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)", False),
+        ("nvidia-nvswitch1: SXid (PCI:0000:c4:00.0): 11004, Nonfatal, Link 4 crossbar", False),
+        ("mlx5_core 0000:9a:00.0: poll_health: Fatal error 3 detected", True),
+        ("mlx5_core 0000:9a:00.0: a non-fatal error was reported", False),
+    ]:
+        with subtests.test(line=line):
+            assert (classify_failure(line).action == "restart_elsewhere") is is_fault
+            assert is_fault or classify_failure(line).action in ("ignore", "monitor")
