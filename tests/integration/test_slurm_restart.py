@@ -92,6 +92,15 @@ def slurm(cluster: Slurm, surroundings: Surroundings, monkeypatch: pytest.Monkey
     cluster.ask("scancel", "--user=root", check=False)
 
 
+def wait_until_saved(slurm: Slurm) -> None:
+    """Wait until slurmctld has saved its state, if there is anything to save.
+
+    Killed before, it would forget the last job, and give its number to another one.
+    """
+    saved, since = slurm.folder / "state" / "job_state", time.time()
+    wait_until(lambda: saved.exists() and saved.stat().st_mtime > since, 10)
+
+
 class Training:
     """A job that trains into a folder, and its supervisors."""
 
@@ -151,31 +160,7 @@ def training(slurm: Slurm, tmp_path: Path) -> Training:
     return Training(slurm, tmp_path)
 
 
-def test_a_hang_is_ended_and_continued_from_its_checkpoint(training: Training) -> None:
-    training.plan(35, "hang")
-    job = training.submit()
-    result, said = training.end("--resume-argument=--resume", "--roll-call-timeout", "20")
-    assert result["success"] and result["final_step"] == 100, said
-    assert "train.py" in result["attempts"][0]["explanation"], said
-    assert [(each["job_id"], each["status"]) for each in result["attempts"]] == [
-        (f"slurm:{job}", "STALLED"),
-        (f"slurm:{job}-attempt-2", "SUCCEEDED"),
-    ]
-    assert [step for _, _, step in training.began()] == [0, 30], said
-    again, _ = training.end()
-    assert again["success"] and len(training.began()) == 2  # it begins with the last attempt
-
-
-def test_a_crash_is_continued_from_its_checkpoint(training: Training) -> None:
-    training.plan(35, "crash")
-    training.submit()
-    result, said = training.end()
-    assert result["success"] and result["total_retries"] == 1, said
-    assert "illegal memory access" in result["attempts"][0]["reason"]
-    assert [step for _, _, step in training.began()] == [0, 30]
-
-
-def test_the_ranks_of_a_hang_are_looked_at_before_it_is_ended_from_a_login_node(
+def test_a_hang_is_looked_at_ended_and_continued_from_its_checkpoint_over_a_login_node(
     slurm: Slurm, tmp_path: Path, sshd: SshServer
 ) -> None:
     sshd.set_environment(slurm.environment)
@@ -184,11 +169,17 @@ def test_the_ranks_of_a_hang_are_looked_at_before_it_is_ended_from_a_login_node(
     training.plan(35, "hang")  # where rank 3 waits for a lock
     training.launcher = "srun --mpi=none"
     job = training.submit()
-    result, said = training.end("--roll-call-timeout", "20", "llama")
-    assert result["success"], said
-    first, second = result["attempts"]
-    assert (first["job_id"], second["job_id"]) == (f"slurm:{job}", "slurm:llama-attempt-2")
-    assert "ank 0" in first["explanation"] and "train.py" in first["explanation"], said
+    result, said = training.end("--resume-argument=--resume", "--roll-call-timeout", "20", "llama")
+    assert result["success"] and result["final_step"] == 100, said
+    assert [(each["job_id"], each["status"]) for each in result["attempts"]] == [
+        (f"slurm:{job}", "STALLED"),
+        ("slurm:llama-attempt-2", "SUCCEEDED"),
+    ]
+    explanation = result["attempts"][0]["explanation"]
+    assert "ank 0" in explanation and "train.py" in explanation, said
+    assert [step for _, _, step in training.began()] == [0] * 4 + [30] * 4, said
+    again, _ = training.end("llama")
+    assert again["success"] and len(training.began()) == 8  # it begins with the last attempt
 
 
 def test_a_time_limit_is_no_failure_and_counts_as_progress(training: Training) -> None:
@@ -279,7 +270,7 @@ def test_a_bad_node_is_excluded_and_two_attempts_in_one_log_are_told_apart(slurm
     assert [each["final_step"] for each in result["attempts"]] == [35, 100]
 
 
-def test_a_controller_that_does_not_answer_is_an_outage(training: Training, slurm: Slurm) -> None:
+def test_a_silent_controller_is_an_outage_and_a_crash_is_continued(training: Training, slurm: Slurm) -> None:
     training.plan(15, "pause")
     training.plan(95, "crash")
     training.submit()
@@ -288,15 +279,16 @@ def test_a_controller_that_does_not_answer_is_an_outage(training: Training, slur
     assert supervisor.stdout
     try:
         supervisor.stdout.readline()  # it has begun
-        time.sleep(6)  # slurmctld writes its state within 5 s, and forgets in a crash what is younger
+        wait_until_saved(slurm)
         slurm.kill("slurmctld")
-        time.sleep(20)  # a look that began before may ask for ten
+        assert any("unreachable" in line for line in supervisor.stdout)
         slurm.start_controller()
         said, complained = supervisor.communicate(timeout=120)
     finally:
         supervisor.kill()
     result = json.loads(said.splitlines()[-1])
-    assert "unreachable" in said and result["success"] and result["total_retries"] == 1, (said, complained)
+    assert result["success"] and result["total_retries"] == 1, (said, complained)
+    assert "illegal memory access" in result["attempts"][0]["reason"]
     assert [step for _, _, step in training.began()] == [0, 90]
 
 
@@ -357,10 +349,6 @@ def test_the_job_of_a_node_that_died_runs_on_another(training: Training, slurm: 
     assert first["suspect_nodes"] == [node] and second["node"] not in (None, node)
 
 
-def was_written_after(since: float, file: Path) -> bool:
-    return file.exists() and file.stat().st_mtime > since
-
-
 class Census(threading.Thread):
     """Counts the processes of a training, again and again."""
 
@@ -369,7 +357,7 @@ class Census(threading.Thread):
         self.folder, self.done, self.most, self.looks = str(folder), threading.Event(), 0, 0
 
     def run(self) -> None:
-        while not self.done.wait(0.02):
+        while not self.done.wait(0.1):  # a step takes as long
             self.most, self.looks = max(self.most, len(self.pids())), self.looks + 1
 
     def pids(self) -> list[str]:
@@ -385,11 +373,10 @@ class Census(threading.Thread):
 
 
 def test_there_is_one_job_through_kills_of_the_supervisor_and_of_slurmctld(training: Training, slurm: Slurm) -> None:
-    for step, then in ((12, "crash"), (33, "hang"), (52, "crash"), (71, "limit")):
+    for step, then in ((12, "crash"), (33, "hang"), (52, "crash")):
         training.plan(step, then)
     training.submit()
     census, chance = Census(training.folder), random.Random(48)
-    saved = slurm.folder / "state" / "job_state"
     census.start()
     try:
         for kill in range(5):
@@ -399,8 +386,7 @@ def test_there_is_one_job_through_kills_of_the_supervisor_and_of_slurmctld(train
             supervisor.send_signal(signal.SIGKILL)
             supervisor.communicate()
             if kill == 3:
-                # Killed before it saved its state, it would forget the last job, and give its number to another one.
-                wait_until(partial(was_written_after, time.time(), saved), 10)  # if there is anything to save
+                wait_until_saved(slurm)
                 slurm.kill("slurmctld")
                 time.sleep(1)
                 slurm.start_controller()
