@@ -51,22 +51,25 @@ def job(pod: Pod) -> str:
     return job_id
 
 
-def test_status_of_a_running_job(job: str) -> None:
+def test_a_running_job_is_told_by_every_command_that_reads(job: str) -> None:
     done = cli("status", "head", job)
     assert done.returncode == 0 and f"{job} RUNNING step 3/9" in done.stdout and done.stderr == ""
     assert json.loads(cli("status", "head", job, "--json").stdout)["jobs"][0]["step"] == 3
-
-
-def test_status_without_a_job_lists_all(job: str) -> None:
     done = cli("status", "head")
     assert done.returncode == 0 and job in done.stdout and "RUNNING" in done.stdout
+    assert [cli("check", "head", name, "--field", "step").stdout for name in (job, "steps")] == ["3\n"] * 2
+    assert json.loads(cli("check", "head", job, "--json").stdout)["jobs"][0]["total_steps"] == 9
+    assert cli("logs", "head", job, "--tail", "2").stdout == "step 2/9 loss=0.2\nstep 3/9 loss=0.3\n"
+    command = f"{PYTHON} -m training_monitor logs head {job} | true"  # a reader that leaves early
+    env = environ(PYTHONUNBUFFERED="")
+    assert subprocess.run(["sh", "-c", command], env=env, text=True, capture_output=True, timeout=60).stderr == ""
 
 
-def test_status_of_a_failed_job_is_1_and_names_the_exit_status(pod: Pod) -> None:
-    job_id = start_process_job("head", "exit 3", "bad")
-    assert wait_until(lambda: look_at_job("head", job_id).status is JobStatus.FAILED)
-    done = cli("status", "head", job_id)
-    assert done.returncode == 1 and "exit status 3" in done.stdout
+def test_a_field_or_a_name_that_there_is_not_is_wrong_use(job: str) -> None:
+    done = cli("check", "head", job, "--field", "stp")
+    assert done.returncode == 2 and "got 'stp', expected step" in done.stderr
+    done = cli("logs", "head", "process:stepz")
+    assert done.returncode == 2 and "no training 'stepz'; similar names: steps" in done.stderr
 
 
 def test_status_of_a_failed_job_names_the_root_of_its_failure(pod: Pod) -> None:
@@ -75,29 +78,17 @@ def test_status_of_a_failed_job_names_the_root_of_its_failure(pod: Pod) -> None:
         "head", f"echo '{words}'; echo 'Watchdog caught collective operation timeout'; exit 1", "oom"
     )
     assert wait_until(lambda: look_at_job("head", job_id).status is JobStatus.FAILED)
-    lines = cli("status", "head", job_id).stdout.splitlines()
+    done = cli("status", "head", job_id)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1 and "exit status 1" in lines[0]
     assert lines[1:] == [f"  failed: {words.removeprefix('[rank1]: ')}", "  kind of failure: cuda_oom (user)"]
     found = json.loads(cli("status", "head", job_id, "--json").stdout)["jobs"][0]["failure"]
     assert (found["category"], found["action"], found["rank"]) == ("cuda_oom", "stop", 1)
 
 
-def test_step_prints_the_number_alone(job: str) -> None:
-    assert cli("check", "head", job, "--field", "step").stdout == "3\n"
-    assert json.loads(cli("check", "head", job, "--json").stdout)["jobs"][0]["total_steps"] == 9
-
-
-def test_a_field_that_there_is_not_is_wrong_use(job: str) -> None:
-    done = cli("check", "head", job, "--field", "stp")
-    assert done.returncode == 2 and "got 'stp', expected step" in done.stderr
-
-
 def test_step_of_a_job_that_printed_none_is_unknown(pod: Pod) -> None:
     done = cli("check", "head", start_process_job("head", "sleep 60", "quiet"), "--field", "step")
     assert done.returncode == 3 and done.stdout == "" and "its step is unknown" in done.stderr
-
-
-def test_logs_print_the_last_lines(job: str) -> None:
-    assert cli("logs", "head", job, "--tail", "2").stdout == "step 2/9 loss=0.2\nstep 3/9 loss=0.3\n"
 
 
 def test_logs_say_when_a_log_has_more_lines_than_were_read(pod: Pod) -> None:
@@ -193,11 +184,6 @@ def test_a_hostile_job_id_is_only_a_name(pod: Pod) -> None:
     assert not (Path(pod.root) / "hacked").exists()
 
 
-def test_a_missing_pod_is_unknown_and_says_what_to_try(kube: KubernetesApi) -> None:
-    done = cli("status", "nope", "process:x")
-    assert done.returncode == 3 and 'pods "nope" not found' in done.stderr and "Try:" in done.stderr
-
-
 def test_a_forbidden_pod_is_unknown(pod: Pod, kube: KubernetesApi) -> None:
     kube.forbidden = {"create pods/exec"}
     done = cli("status", "head", "process:x")
@@ -209,7 +195,9 @@ def test_a_missing_tool_is_named(surroundings: Surroundings) -> None:
     assert done.returncode == 3 and "kubectl is not installed" in done.stderr
 
 
-def test_errors_are_json_too(kube: KubernetesApi) -> None:
+def test_a_missing_pod_is_unknown_and_says_what_to_try_also_as_json(kube: KubernetesApi) -> None:
+    done = cli("status", "nope", "process:x")
+    assert done.returncode == 3 and 'pods "nope" not found' in done.stderr and "Try:" in done.stderr
     said = json.loads(cli("status", "nope", "process:x", "--json").stdout)
     assert said["kind"] == "TargetNotFound" and said["hint"]
 
@@ -239,13 +227,6 @@ def test_without_a_kubeconfig_kubectl_is_quoted_once_and_without_its_own_log(sur
 def test_health_names_a_checkpoint_folder_that_is_not_there(surroundings: Surroundings) -> None:
     done = cli("health", "local", "--checkpoint-dir", "/nowhere", "--json")
     assert "no folder /nowhere" in json.loads(done.stdout)["issues"]
-
-
-def test_a_reader_that_leaves_early_is_no_traceback(job: str) -> None:
-    command = f"{PYTHON} -m training_monitor logs head {job} | true"
-    env = environ(PYTHONUNBUFFERED="")
-    done = subprocess.run(["sh", "-c", command], env=env, text=True, capture_output=True, timeout=60)
-    assert done.stderr == ""
 
 
 def test_colour_is_for_terminals_and_respects_no_color(surroundings: Surroundings) -> None:
@@ -313,15 +294,6 @@ def test_a_run_that_sigterm_ends_says_what_is_left(pod: Pod) -> None:
         and shlex.join(words[:4]) in err
     )
     assert cli("stop", "head", "process:termed").returncode == 0
-
-
-def test_a_job_is_also_found_by_its_bare_name(job: str) -> None:
-    assert cli("check", "head", "steps", "--field", "step").stdout == "3\n"
-
-
-def test_a_name_that_is_nearly_right_gets_a_suggestion(job: str) -> None:
-    done = cli("logs", "head", "process:stepz")
-    assert done.returncode == 2 and "no training 'stepz'; similar names: steps" in done.stderr
 
 
 def test_jobs_that_cannot_be_listed_are_unknown(pod: Pod, tmp_path: Path) -> None:
