@@ -113,28 +113,17 @@ class TestPush:
         assert (report.files, report.total_bytes, report.by) == (3, 300_003, by)
         assert (report.sent_files, report.sent_bytes) == (3, 300_003)
 
-    def test_a_second_time_nothing_is_sent(self, over_ssh: Place, by: str, here: Path, there: Path) -> None:
-        write(here, a="one", b="two")
-        push_folder(str(here), over_ssh.address, str(there))
-        report = push_folder(str(here), over_ssh.address, str(there))
-        assert (report.files, report.sent_files, report.sent_bytes, report.by) == (2, 0, 0, by)
-
-    def test_a_changed_file_of_equal_size_is_sent_again(
-        self, over_ssh: Place, by: str, here: Path, there: Path
-    ) -> None:
-        write(here, a="one", b="two")
-        push_folder(str(here), over_ssh.address, str(there))
-        (here / "b").write_text("TWO")
-        os.utime(here / "b", (1_700_000_000, 1_700_000_000))
-        report = push_folder(str(here), over_ssh.address, str(there))
-        assert (report.sent_files, report.sent_bytes) == (1, 3)
-        assert (there / "b").read_text() == "TWO"
-
-    def test_what_was_cut_on_the_other_side_is_sent_again(
+    def test_again_only_what_changed_or_was_cut_on_the_other_side_is_sent(
         self, over_ssh: Place, by: str, here: Path, there: Path
     ) -> None:
         write(here, a="x" * 1000, b="two")
         push_folder(str(here), over_ssh.address, str(there))
+        report = push_folder(str(here), over_ssh.address, str(there))
+        assert (report.files, report.sent_files, report.sent_bytes, report.by) == (2, 0, 0, by)
+        (here / "b").write_text("TWO")  # of equal size
+        os.utime(here / "b", (1_700_000_000, 1_700_000_000))
+        report = push_folder(str(here), over_ssh.address, str(there))
+        assert (report.sent_files, report.sent_bytes) == (1, 3) and tree(there) == tree(here)
         os.truncate(there / "a", 400)
         assert push_folder(str(here), over_ssh.address, str(there)).sent_files == 1
         assert tree(there) == tree(here)
@@ -479,53 +468,57 @@ EVIL_LISTINGS = (
 )
 
 
-@pytest.mark.parametrize("line", EVIL_LISTINGS)
-def test_a_listing_that_leads_out_of_the_folder_is_refused(over_ssh: Place, here: Path, there: Path, line: str) -> None:
+def test_a_listing_that_leads_out_of_the_folder_is_refused(over_ssh: Place, here: Path, there: Path) -> None:
     write(there, a="abc")
-    path = program(there.parent / "evil", "find", f"case $* in *stat*) printf '%s\\n' '{line}';; esac")
-    over_ssh.set_environment({"PATH": path})
-    before = tree(here.parent / "here")
-    with pytest.raises(CommandError):
-        fetch_folder(over_ssh.address, str(there), str(here), clock=FakeClock())
-    assert tree(here) == before
+    listing = there.parent / "listing"
+    over_ssh.set_environment(
+        {"PATH": program(there.parent / "evil", "find", f"case $* in *stat*) cat '{listing}';; esac")}
+    )
+    for line in EVIL_LISTINGS:
+        listing.write_text(f"{line}\n")
+        with pytest.raises(CommandError):
+            fetch_folder(over_ssh.address, str(there), str(here), clock=FakeClock())
+        assert tree(here) == {}, line
     assert not (here.parent / "escaped").exists()
 
 
-@pytest.mark.parametrize(
-    "evil",
-    [
-        "ln -s /etc/passwd a; tar -cf - ./a",
-        "ln -s .. up; mkdir b; echo abc > b/a; tar -cf - ./up --transform 's,^./b,up,' ./b",
-        "echo abcd > escaped; tar -P -cf - --transform 's,^./,../,' ./escaped",
-        "echo abc > escaped; tar -P -cf - --transform 's,^./,ROOT/,' ./escaped",
-        "echo key > .authorized; tar -cf - ./.authorized",
-        "echo much more than was listed > a; tar -cf - ./a",
-        "mkfifo a; tar -cf - ./a",
-        "head -c 3000000 /dev/zero | tr '\\0' x",
-        "cat /dev/zero",
-        "echo ab > a; tar -cf - ./a | head -c 514",
-        ":",
-    ],
+EVIL_ARCHIVES = (
+    "ln -s /etc/passwd a; tar -cf - ./a",
+    "ln -s .. up; mkdir b; echo abc > b/a; tar -cf - ./up --transform 's,^./b,up,' ./b",
+    "echo abcd > escaped; tar -P -cf - --transform 's,^./,../,' ./escaped",
+    "echo abc > escaped; tar -P -cf - --transform 's,^./,ROOT/,' ./escaped",
+    "echo key > .authorized; tar -cf - ./.authorized",
+    "echo much more than was listed > a; tar -cf - ./a",
+    "mkfifo a; tar -cf - ./a",
+    "head -c 3000000 /dev/zero | tr '\\0' x",
+    "cat /dev/zero",
+    "echo ab > a; tar -cf - ./a | head -c 514",
+    ":",
 )
+
+
 def test_an_archive_with_anything_else_than_the_files_writes_nothing(
-    over_ssh: Place, here: Path, there: Path, tmp_path: Path, evil: str
+    over_ssh: Place, there: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     write(there, a="abc")
-    tools = [*USUAL_TOOLS, "ln", "mkfifo"]
-    few = only_these_tools(there.parent / "few", *tools)
+    few = only_these_tools(there.parent / "few", *USUAL_TOOLS, "ln", "mkfifo")
     script = f"""[ $1 = --version ] && exit
-mkdir -p '{tmp_path}/work'; cd '{tmp_path}/work' && rm -rf ./*
+cd '{tmp_path}/work' && rm -rf ./*
 tar() {{ {shutil.which("tar")} "$@"; }}
-{evil.replace("ROOT", str(tmp_path))}
+. '{tmp_path}/evil.sh'
 """
     over_ssh.set_environment({"PATH": program(there.parent / "evil", "tar", script).partition(":")[0] + ":" + few})
     write(tmp_path / "state")
     write(tmp_path / "work")
-    before = set(os.listdir(here.parent))
-    with pytest.raises(CommandFailed, match="1 of 1 file did not arrive"):
-        fetch_folder(over_ssh.address, str(there), str(here), clock=FakeClock())
-    assert [name for name in os.listdir(here) if not name.startswith(".training_monitor")] == []
-    assert set(os.listdir(here.parent)) == before
+    for number, evil in enumerate(EVIL_ARCHIVES):
+        with subtests.test(evil=evil):
+            here = write(tmp_path / f"here {number}")
+            (tmp_path / "evil.sh").write_text(evil.replace("ROOT", str(tmp_path)))
+            before = set(os.listdir(tmp_path))
+            with pytest.raises(CommandFailed, match="1 of 1 file did not arrive"):
+                fetch_folder(over_ssh.address, str(there), str(here), clock=FakeClock())
+            assert [name for name in os.listdir(here) if not name.startswith(".training_monitor")] == []
+            assert set(os.listdir(tmp_path)) == before
 
 
 def test_an_rsync_that_sends_links_for_files_makes_none(over_ssh: Place, here: Path, there: Path) -> None:
