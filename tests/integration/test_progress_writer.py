@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.conftest import wait_until
 from tests.integration.scripts import BEGIN, ROOT, Script
+from tests.integration.test_run_endings import run_cases
 from training_monitor.runs.progress_file import parse_progress_file
 from training_monitor.runs.values import FINISHED, RUNNING, Run
 from training_monitor.targets.proc_stat import Identity
@@ -44,43 +45,36 @@ def test_no_thread_executes_text(script: Script) -> None:
     assert (code, out) == (0, ""), err
 
 
-@pytest.mark.parametrize(
-    ("body", "code", "status", "message"),
-    [
-        ("monitor.start_epoch(1); monitor.start_batch()", 0, "FINISHED", None),
-        ("monitor.start_batch(); 1 / 0", 1, "FAILED", "ZeroDivisionError: division by zero"),
-        ("monitor.start_batch(); sys.exit(0)", 0, "FINISHED", None),
-        ("monitor.start_batch(); sys.exit(3)", 3, "FAILED", None),
-        ("monitor.start_batch(); sys.exit('no data')", 1, "FAILED", "no data"),
-        ("monitor.start_batch(); exit(3)", 3, "FAILED", None),
-        ("monitor.start_batch(); quit()", 0, "FINISHED", None),
-        ("with monitor: raise SystemExit(5)", 5, "FAILED", None),
-        ("with monitor: raise GeneratorExit", 1, "CANCELED", "GeneratorExit"),
-        ("monitor.start_batch(); raise KeyboardInterrupt", 130, "CANCELED", "KeyboardInterrupt"),
-        ("monitor.set_failed('mine'); sys.exit(0)", 0, "FAILED", "mine"),
-        ("monitor.start_batch(); monitor.set_finished(); 1 / 0", 1, "FINISHED", None),
-        ("monitor.start_batch(); os._exit(7)", 7, "FAILED", None),
-        ("try: monitor.start_batch(); 1 / 0\nexcept Exception: sys.exit(3)", 3, "FAILED",
-         "ZeroDivisionError: division by zero"),
-        ("monitor.start_batch(); time.sleep(.3); os.kill(os.getpid(), 9)", -9, "RUNNING", None),
-        ("monitor.start_batch(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", 143, "CANCELED", "SIGTERM"),
-        ("monitor.start_batch(); os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, "CANCELED", "SIGINT"),
-    ],
+ENDS = (
+    ("monitor.start_batch(); sys.exit(0)", 0, "FINISHED", None),
+    ("monitor.start_batch(); sys.exit('no data')", 1, "FAILED", "no data"),
+    ("monitor.start_batch(); exit(3)", 3, "FAILED", None),
+    ("monitor.start_batch(); quit()", 0, "FINISHED", None),
+    ("with monitor: raise SystemExit(5)", 5, "FAILED", None),
+    ("with monitor: raise GeneratorExit", 1, "CANCELED", "GeneratorExit"),
+    ("monitor.start_batch(); raise KeyboardInterrupt", 130, "CANCELED", "KeyboardInterrupt"),
+    ("monitor.set_failed('mine'); sys.exit(0)", 0, "FAILED", "mine"),
+    ("monitor.start_batch(); monitor.set_finished(); 1 / 0", 1, "FINISHED", None),
+    ("try: monitor.start_batch(); 1 / 0\nexcept Exception: sys.exit(3)", 3, "FAILED",
+     "ZeroDivisionError: division by zero"),
+    ("monitor.start_batch(); os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, "CANCELED", "SIGINT"),
 )  # fmt: skip
-def test_the_file_says_how_the_script_ended(
-    script: Script, body: str, code: int, status: str, message: str | None
-) -> None:
-    exit_code, _, err = script.run(body)
-    assert exit_code in (code, -signal.SIGINT if code == 130 else code), err
-    document = script.read()
-    assert (document["status"], document["error_message"]) == (status, message)
-    exits = ("sys.exit", "os._exit", "exit", "quit", "SystemExit")
-    is_by_exit = any(f" {each}(" in body for each in exits) and message != "mine"
-    assert document["exit_code"] == (code if is_by_exit else None)
-    assert (document["end_time"] is None) is (status == "RUNNING")
-    metadata = document["metadata"]
-    who = Identity(*(metadata[key] for key in ("pid", "start_ticks", "hostname", "boot_id", "pid_namespace")))
-    assert is_alive(who) is False
+
+
+def test_the_file_says_how_the_script_ended(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """Of the ways that test_run_endings.py does not have."""
+    bodies = ["monitor = new()\n" + body for body, *_ in ENDS]
+    for (body, code, status, message), case in zip(ENDS, run_cases(tmp_path, [("", body) for body in bodies])):
+        with subtests.test(body=body):
+            assert case.code in (code, -signal.SIGINT if code == 130 else code), case.err
+            document, _ = case.read()
+            assert (document["status"], document["error_message"]) == (status, message)
+            exits = ("sys.exit", "exit", "quit", "SystemExit")
+            is_by_exit = any(f" {each}(" in body for each in exits) and message != "mine"
+            assert document["exit_code"] == (code if is_by_exit else None)
+            metadata = document["metadata"]
+            who = Identity(*(metadata[key] for key in ("pid", "start_ticks", "hostname", "boot_id", "pid_namespace")))
+            assert is_alive(who) is False
 
 
 def test_an_exit_that_was_caught_is_no_end(script: Script) -> None:
@@ -613,7 +607,7 @@ for number in range({writers}):
         while time.monotonic() < end:
             monitor.start_batch()
             monitor.update_metrics(loss=1.0, text="x" * 150)
-            time.sleep(0.02)
+            time.sleep(0.05)
     os._exit(0)
 for pid in pids:
     os.waitpid(pid, 0)
@@ -652,7 +646,7 @@ for number in range({writers}):
         while True:
             monitor.start_batch()
             monitor.update_metrics(loss=1.0)
-            time.sleep(0.01)
+            time.sleep(0.05)
 while True:
     os.wait()
 """
