@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,11 +49,13 @@ def check(*words: str, status: int = 0) -> dict[str, Any]:
     return job
 
 
-def test_the_first_command_reads_the_containers_log(train: Pod, kube: KubernetesApi) -> None:
+def test_the_first_command_its_pid_and_its_name_read_the_containers_log(train: Pod, kube: KubernetesApi) -> None:
     job = check("train")
     assert (job["state"], job["verdict"], job["pid"], job["total_steps"]) == ("running", "ok", 1, 1000)
     assert job["step"] >= 5 and job["log"] == "container:"
     assert len(kube.log_reads) == 1 and len(kube.execs) == 2  # to find it, and to look
+    assert check("train", "1")["step"] >= 5
+    assert "step 3/1000" in run_command("logs", "train", "container:", "--tail", "2000").stdout
 
 
 @pytest.mark.parametrize("output", ["a log", "its container's log"])
@@ -84,15 +87,10 @@ def test_a_look_takes_one_exec_and_where_there_is_no_log_one_kubectl_logs(
             pod.stop()
 
 
-def test_its_pid_and_its_log_are_what_it_is_called(train: Pod) -> None:
-    assert check("train", "1")["step"] >= 5
-    assert "step 3/1000" in run_command("logs", "train", "container:").stdout
-
-
-@pytest.mark.parametrize("words", [("stop",), ("stop", "--notify"), ("watch", "--terminate")])
-def test_process_1_is_not_to_be_ended_by_us(train: Pod, words: tuple[str, ...]) -> None:
-    refused = run_command(words[0], "train", "1", *words[1:])
-    assert refused.returncode == 2 and "delete the pod" in refused.stderr, refused
+def test_process_1_is_not_to_be_ended_by_us(train: Pod) -> None:
+    for command, *options in (("stop",), ("stop", "--notify"), ("watch", "--terminate")):
+        refused = run_command(command, "train", "1", *options)
+        assert refused.returncode == 2 and "delete the pod" in refused.stderr, refused
     assert train.main and train.main.poll() is None
 
 
@@ -187,26 +185,26 @@ READERS = {
     "watch": (["watch", "meshed", "--once"], "running  "),
     "watch a PID": (["watch", "meshed", "1", "--once"], "running  "),
     "why": (["why", "meshed"], "train.py"),
-    "logs": (["logs", "meshed", "1"], "step 3/1000"),
-    "logs of the container": (["logs", "meshed", "container:"], "step 3/1000"),
-    "logs by a word": (["logs", "meshed", "train.py"], "step 3/1000"),
+    "logs": (["logs", "meshed", "1", "--tail", "2000"], "step 3/1000"),
+    "logs of the container": (["logs", "meshed", "container:", "--tail", "2000"], "step 3/1000"),
+    "logs by a word": (["logs", "meshed", "train.py", "--tail", "2000"], "step 3/1000"),
     "health": (["health", "meshed"], ""),
     "fleet": (["fleet", "meshed", "--once"], "/1000"),
 }
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_every_command_that_reads_takes_the_same_container(reader: str, meshed: Pod, kube: KubernetesApi) -> None:
-    words, said = READERS[reader]
-    done = run_command(*words)
-    assert said in done.stdout, done
-    asked = {each.container for each in kube.execs}
-    if not meshed.gpus:
-        assert kube.execs[-1].container == "trainer" or reader == "health"
-    elif reader == "health":  # it asks the default container while it does not know yet which one has the GPUs
-        assert asked <= {"trainer", "proxy"} and kube.execs[-1].container == "trainer", kube.execs
-    else:
-        assert asked <= {"trainer"}, kube.execs
+def test_every_command_that_reads_takes_the_same_container(meshed: Pod, kube: KubernetesApi, tmp_path: Path) -> None:
+    for reader, (words, said) in READERS.items():
+        kube.execs.clear()
+        done = run_command(*words, TRAINING_MONITOR_STATE_DIR=str(tmp_path / f"state of {reader}"))
+        assert said in done.stdout, (reader, done)
+        asked = {each.container for each in kube.execs}
+        if not meshed.gpus:
+            assert kube.execs[-1].container == "trainer" or reader == "health"
+        elif reader == "health":  # it asks the default container while it does not know yet which one has the GPUs
+            assert asked <= {"trainer", "proxy"} and kube.execs[-1].container == "trainer", kube.execs
+        else:
+            assert asked <= {"trainer"}, (reader, kube.execs)
 
 
 def test_health_asks_once_where_the_default_container_is_meant(kube: KubernetesApi) -> None:
