@@ -27,7 +27,7 @@ from training_monitor.core.results import CommandResult
 from training_monitor.core.values import CheckpointListing
 from training_monitor.targets.transport import LocalTransport, Stream
 
-MANY = 20_000
+MANY = 12_000  # of two files each: more files than one look lists
 STEPS, SHARDS = 90, 249  # more files than one look lists, and more in each than a first look inspects
 
 
@@ -95,7 +95,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory, weights: bytes) -> Path:
-    """20,000 checkpoints, their folders made in no order."""
+    """12,000 checkpoints, their folders made in no order."""
     folder = tmp_path_factory.mktemp("many")
     for number in range(MANY):
         step = number * 7919 % MANY
@@ -156,7 +156,7 @@ def _undo(damage: Damage) -> object:
     damage.undo()
 
 
-def test_of_20_000_checkpoints_the_newest_is_found_in_one_round_trip(place: Place, many: Path) -> None:
+def test_of_12_000_checkpoints_the_newest_is_found_in_one_round_trip(place: Place, many: Path) -> None:
     found, printed = look(place, many)
     assert found.newest_complete and found.newest_complete.path == f"{many}/checkpoint-{MANY - 1}"
     assert len(printed) == 1 and found.unlooked_step is not None
@@ -164,7 +164,7 @@ def test_of_20_000_checkpoints_the_newest_is_found_in_one_round_trip(place: Plac
     assert found.unlisted == found.unlooked_step + 1
 
 
-def test_the_newest_complete_of_20_000_checkpoints_is_found(local: Place, many: Path, damage: Damage) -> None:
+def test_the_newest_complete_of_12_000_checkpoints_is_found(local: Place, many: Path, damage: Damage) -> None:
     broken = 3 * ENOUGH
     for step in range(MANY - broken, MANY):
         damage.cut(many / f"checkpoint-{step}" / "model.safetensors")
@@ -174,18 +174,18 @@ def test_the_newest_complete_of_20_000_checkpoints_is_found(local: Place, many: 
     assert {step for step in known if not known[step]} == set(range(best + 1, MANY))
 
 
-def test_of_20_000_single_files_the_newest_is_found(place: Place, weights: bytes) -> None:
-    folder = place.folder / "files"
+def test_of_20_000_single_files_the_newest_is_found(local: Place, weights: bytes) -> None:
+    folder = local.folder / "files"
     folder.mkdir()
-    for step in range(MANY + 1):
+    for step in range(MOST_FILES + 1):
         (folder / f"lora_{step:09d}.safetensors").write_bytes(weights)
-    found, printed = look(place, folder)
-    assert found.newest_complete and found.newest_complete.step == MANY and len(printed) == 1
+    found, printed = look(local, folder)
+    assert found.newest_complete and found.newest_complete.step == MOST_FILES and len(printed) == 1
     assert found.unlisted > 0 and all(judged(found).values())
 
 
-def test_of_90_sharded_checkpoints_of_250_files_the_newest_is_found(place: Place, sharded: Path) -> None:
-    found, printed = look(place, sharded)
+def test_of_90_sharded_checkpoints_of_250_files_the_newest_is_found(in_pod: Place, sharded: Path) -> None:
+    found, printed = look(in_pod, sharded)
     assert found.newest_complete and found.newest_complete.path == f"{sharded}/checkpoint-{STEPS - 1}"
     assert len(printed) == 1 and judged(found) == {STEPS - 1: True} and found.unlisted == STEPS - 1
 
@@ -211,17 +211,17 @@ def test_a_file_missing_since_the_previous_checkpoint_is_noticed(local: Place, s
     assert judged(found)[STEPS - 1] is False and found.newest_complete and found.newest_complete.step == STEPS - 2
 
 
-def test_checkpoints_of_240_rank_files_are_not_called_broken(place: Place) -> None:
-    folder = place.folder / "ranks"
-    write_torch(place.folder / "rank.pt")
+def test_checkpoints_of_240_rank_files_are_not_called_broken(in_pod: Place) -> None:
+    folder = in_pod.folder / "ranks"
+    write_torch(in_pod.folder / "rank.pt")
     for step in range(STEPS):
         (folder / f"global_step{step}").mkdir(parents=True)
         for rank in range(240):
             os.link(
-                place.folder / "rank.pt",
+                in_pod.folder / "rank.pt",
                 folder / f"global_step{step}" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt",
             )
-    found, _ = look(place, folder)
+    found, _ = look(in_pod, folder)
     assert found.newest_complete and found.newest_complete.step == STEPS - 1 and set(judged(found).values()) == {True}
 
 
