@@ -102,7 +102,7 @@ def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
-# ---------------------------------------------------------------- what ends it, on every kind of target
+# ---------------------------------------------------------------- what ends it, on targets in turn
 
 
 def test_a_step_ends_it_with_one_document_and_nothing_else(target: Place) -> None:
@@ -136,6 +136,7 @@ def test_a_step_ends_it_with_one_document_and_nothing_else(target: Place) -> Non
     assert shared <= set(found) & set(checked)
 
 
+@pytest.mark.parametrize("target", ["in_pod"], indirect=True)
 def test_a_new_line_ends_it_and_is_told_harmless(target: Place) -> None:
     then = r"printf 'acc=0.93 \033]0;owned\007token=hf_AbCdEfGhIjKlMnOp\n'; sleep 600"
     job = start_steps(target, "lines", count=100, then=then)
@@ -147,6 +148,7 @@ def test_a_new_line_ends_it_and_is_told_harmless(target: Place) -> None:
     assert done.returncode == 3 and "was not met within" in done.stdout  # it was there before
 
 
+@pytest.mark.parametrize("target", ["over_ssh"], indirect=True)
 def test_a_checkpoint_ends_it_once_it_is_complete(target: Place) -> None:
     runs, job = target.folder / "runs", start_steps(target, "saves")
     write_checkpoint(runs / "checkpoint-100")
@@ -164,6 +166,7 @@ def test_a_checkpoint_ends_it_once_it_is_complete(target: Place) -> None:
     assert (report.checkpoint.path, report.checkpoint.step) == (f"{runs}/checkpoint-300", 300)
 
 
+@pytest.mark.parametrize("target", ["local"], indirect=True)
 def test_a_training_that_fails_before_ends_it_with_the_cause(target: Place) -> None:
     then = "echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB'; exit 1"
     job = start_steps(target, "fails", count=20, then=then)
@@ -283,6 +286,7 @@ def test_a_lost_connection_ends_nothing_and_is_told(over_ssh: Place, sshd: SshSe
     assert "the training could not be observed" in report.reason
 
 
+@pytest.mark.parametrize("target", ["over_ssh"], indirect=True)
 def test_a_caller_that_was_killed_misses_nothing(target: Place) -> None:
     """Neither the line and the checkpoint that came meanwhile, nor in which order they came."""
     runs, job = target.folder / "runs", start_steps(target, "misses")
