@@ -334,9 +334,17 @@ def ask_pods(place: str, state: str, pods: Sequence[Pod]) -> None:
         assert answer(done.stdout, done.returncode) == expected()[place][state], done
 
 
-@pytest.mark.parametrize("ends", BEFORE)
+PODS = {  # and how each ends
+    "a pod with a log": "crashed",
+    "a pod as process 1": BOTH,
+    "a pod with a sidecar": "finished",
+    "two pods of a PyTorchJob": "crashed",
+}
+
+
 @pytest.mark.parametrize(
-    "place", ["a pod with a log", "a pod as process 1", "a pod with a sidecar", "two pods of a PyTorchJob"]
+    ("place", "ends"),
+    [(place, ends) for place, shown in PODS.items() for ends in (BOTH if EVERYTHING else shown).split()],
 )
 def test_the_first_command_answers_for_each_kind_of_pod(
     place: str, ends: str, surroundings: Surroundings, kube: KubernetesApi
