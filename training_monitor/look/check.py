@@ -218,7 +218,8 @@ def _with_ended(
 
 def _without_older(seen: list[_Seen], log: MeantTraining | None) -> list[_Seen]:
     """Leave out a log that shows no step, or that changed before the end of the jobs, or was written by them."""
-    first = min((each.log_age or 0.0 for each in seen if each.meant is not log), default=0.0)
+    ages = [each.log_age for each in seen if each.meant is not log]
+    first = min((age for age in ages if age is not None), default=float("inf"))
     return [
         each
         for each in seen

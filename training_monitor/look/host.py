@@ -165,9 +165,9 @@ def _read_memory(text: str) -> float | None:
     sizes = {name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d{1,15}) kB$", text, re.MULTILINE)}
     total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
     used = [] if not total or available is None else [1 - available / total]
-    limit = re.search(r"^limit (\d{1,19}) used (\d{1,19}) cached (\d{1,19})$", text, re.MULTILINE)
+    limit = re.search(r"^limit (\d{1,19}) used (\d{1,19}) cached ([\d ]{1,40})$", text, re.MULTILINE)
     if limit and int(limit[1]):
-        used.append(min(1.0, (int(limit[2]) - int(limit[3])) / int(limit[1])))
+        used.append(min(1.0, (int(limit[2]) - sum(map(int, limit[3].split()))) / int(limit[1])))
     return 100.0 * max([0.0, *used]) if used else None
 
 

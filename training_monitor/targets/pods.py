@@ -95,7 +95,7 @@ def _pod(item: Mapping[str, Any]) -> PodState:
     first = (with_gpus or names or ("",))[0]
     of_training = sorted(everything, key=lambda each: each.get("name") != first)
     phase, policy = str(status.get("phase") or "Unknown"), table_in(item, "spec").get("restartPolicy")
-    policies = {each.get("name"): _policy(each, policy) for each in spec}
+    policies = {str(each.get("name")): _policy(each, policy) for each in spec}
     now = [(end, each) for each in of_training if each in containers and (end := _end_of(each))]
     if phase in ENDED and now:
         ended, of_container = next((pair for pair in now if pair[0].get("exitCode") != 0), now[0])
@@ -106,7 +106,7 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         ends = [pair for pair in ends if pair[1] is meant] or ends
         ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, {}))
     exit_code = _exit_code(ended)
-    for_good = [pair for pair in now if _is_for_good(pair[0], policies.get(pair[1].get("name")))]
+    for_good = [pair for pair in now if _is_for_good(pair[0], policies.get(str(pair[1].get("name"))))]
     main = first if len(with_gpus) == 1 else None
     if phase in ENDED:
         main = _text(of_container.get("name")) if exit_code else first
@@ -160,7 +160,7 @@ def _reason(
         return _text(status["reason"]), _text(status.get("message")), None
     states = [(state, container) for container in containers for state in _states(container)]
     worst, meant = min(states, key=lambda each: _badness(each[0]), default=({}, None))
-    conditions = {each.get("type"): each for each in tables_in(status.get("conditions"))}
+    conditions = {str(each.get("type")): each for each in tables_in(status.get("conditions"))}
     disrupted, scheduled = (conditions.get(key, {}) for key in ("DisruptionTarget", "PodScheduled"))
     if disrupted.get("status") == "True" and worst.get("reason") != "OOMKilled":
         worst, meant = disrupted, None
@@ -172,7 +172,7 @@ def _reason(
 def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield what a container that does not run waits for or died of, now and before its last restart."""
     now, before = table_in(container, "state"), table_in(container, "lastState")
-    if "running" in now:
+    if "running" in now or _end_of(container).get("exitCode") == 0:
         return
     for state in (table_in(now, "waiting"), table_in(now, "terminated"), table_in(before, "terminated")):
         if state.get("reason") and state["reason"] not in _HARMLESS:
@@ -226,7 +226,8 @@ def standing_of(pod: PodState, container: str | None) -> PodState | None:
     if pod.phase in (*ENDED, *WAITING):
         return pod
     name = container or (pod.containers[0] if len(pod.containers) == 1 else None)
-    if name and pod.reason == "CrashLoopBackOff" and pod.ended_container == name:
+    waits = pod.reason is not None and pod.reason in ("CrashLoopBackOff", pod.terminated)
+    if name and waits and pod.ended_container == name and name not in pod.ends:
         return replace(pod, name=f"{pod.name}/{name}", phase="Pending", containers=(name,))
     return end_of_container(pod, container)
 

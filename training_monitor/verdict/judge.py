@@ -140,10 +140,10 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
     if _names_failure(last) and ((last.processes == 0 and not survived) or age >= policy.unknown_pause):
         return _failed(seen)
     pause = min(QUIET_SECONDS, max(AT_ONCE_SECONDS, 10.0 * (last.step_interval or QUIET_SECONDS)))
-    if last.processes == 0 and any(each.processes for each in seen) and age >= pause:
+    grew = any(each.processes == 0 and _grown(each) != _grown(last) for each in seen)  # no process keeps it open
+    if last.processes == 0 and any(each.processes for each in seen) and not grew and age >= pause:
         return _failed(seen) if _is_partial(last) else _ended_somehow(seen)
-    is_left = last.processes == 0 and not any(each.processes == 0 and each.step != last.step for each in seen)
-    if is_left and age >= max(LEFT_SECONDS, 3.0 * (last.step_interval or 0.0)):
+    if last.processes == 0 and not grew and age >= max(LEFT_SECONDS, 3.0 * (last.step_interval or 0.0)):
         silence = f"its log has not changed for {format_duration(age)}"
         reason = f"{_position(last)}: {silence}, and none of its processes is visible"
         return Verdict("unknown", "unknown", reason, remedies=(IF_IT_RAN_HERE,))
@@ -187,6 +187,10 @@ def _memory_evidence(seen: Sequence[Observation]) -> str | None:
 
 def _names_failure(last: Observation) -> bool:
     return last.failure is not None and last.failure.category not in UNNAMED_FAILURES
+
+
+def _grown(seen: Observation) -> tuple[int | None, float | None, int | None]:
+    return seen.step, seen.epoch, seen.log_size
 
 
 def _is_partial(last: Observation) -> bool:

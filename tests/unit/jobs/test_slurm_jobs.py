@@ -199,6 +199,7 @@ def test_the_node_that_failed_is_named_if_it_is_known() -> None:
         ("12|12|CANCELLED by 1000|0:15|1795845999|n1|/home|llama", "step 7/100\n", JobStatus.STOPPED),
         ("12|12|COMPLETED|0:0|1795845999|/home|llama", "", JobStatus.SUCCEEDED),
         ("12|12|TIMEOUT|0:0|1795845999|n1|/home|llama", "", JobStatus.FAILED),
+        ("12|12|REVOKED|0:0|1795845999|n1|/home|llama", "step 7/100\n", JobStatus.UNKNOWN),
         ("", "step 100/100\n", JobStatus.SUCCEEDED),
         ("", "step 7/100\n", JobStatus.FAILED),
         ("", f"step 7/100\n{AFTER.replace(' DUE TO JOB REQUEUE', '')}", JobStatus.STOPPED),

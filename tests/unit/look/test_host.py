@@ -23,7 +23,7 @@ def test_used_memory_is_what_no_program_can_get_and_the_disk_is_that_of_the_log(
 @pytest.mark.parametrize(
     ("limit", "used"),
     [
-        ("limit 1000 used 950 cached 50", 90.0),
+        ("limit 1000 used 950 cached 10 40 ", 90.0),
         ("limit 1000 used 400 cached 0", 75.0),
         ("limit max used 950 cached 50", 75.0),
         ("limit 9223372036854771712 used 950 cached 50", 75.0),

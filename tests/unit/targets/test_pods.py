@@ -102,6 +102,18 @@ def test_the_end_of_an_init_container_is_told_as_its_own() -> None:
     assert describe_end(state).startswith("pod head is Pending: CrashLoopBackOff (container fetch, exit code 1, at ")
 
 
+def test_an_init_container_that_succeeded_at_last_is_no_reason() -> None:
+    done, pulls = container(end("Completed", 0), end("Error", 1), name="i"), {"waiting": {"reason": "PodInitializing"}}
+    [state] = parse_pods(json.dumps(pod(container(pulls), initContainerStatuses=[done], phase="Pending")))
+    assert state.reason is None
+
+
+def test_names_and_types_that_are_no_text_are_read_over() -> None:
+    told = pod({**container(), "name": []}, conditions=[{"type": []}])
+    told["spec"] = {"containers": [{"name": {}}]}
+    assert [each.phase for each in parse_pods(json.dumps(told))] == ["Running"]
+
+
 def test_the_end_told_is_that_of_the_container_that_is_the_reason() -> None:
     old, waits = container(None, end("OOMKilled", 137), name="a"), {"waiting": {"reason": "CrashLoopBackOff"}}
     [state] = parse_pods(json.dumps(pod(old, container(waits, end("Error", 2), name="b"))))
@@ -273,11 +285,11 @@ def test_a_container_has_ended_for_good_by_its_own_restart_policy(subtests: pyte
 
 
 def test_what_has_not_begun_or_waits_after_a_crash_stands_in_the_way(subtests: pytest.Subtests) -> None:
-    waits = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(1, "Error")}
+    waits = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(137, "OOMKilled")}
     both = {"trainer": waits, "proxy": {"state": {"running": {}}}}
     for phase, container, name in ("Running", None, "w/trainer"), ("Pending", None, "w"), ("Running", "proxy", None):
         with subtests.test(phase=phase, container=container):
             pod = ended_pod(phase, both)
             stands = standing_of(pod, container or pod.main_container)
             assert (stands and (stands.name, stands.phase)) == (name and (name, "Pending"))
-            assert stands is None or stands.exit_code == 1
+            assert stands is None or stands.exit_code == 137

@@ -117,6 +117,8 @@ def test_a_job_that_is_held_is_released(subtests: pytest.Subtests) -> None:
         ("PENDING", "JobHoldMaxRequeue", True),
         ("SPECIAL_EXIT", "None", True),
         ("PENDING", "Resources", False),
+        ("PENDING", "QOSUsageThreshold", False),
+        ("PENDING", "ReqNodeNotAvail,_UnavailableNodes:sheldon[01-04]", False),
     ]:
         with subtests.test(state=state, reason=reason):
             found = read_job(line(state=state, reason=reason))

@@ -579,6 +579,16 @@ def test_a_log_without_a_step_or_a_total_whose_processes_are_not_there_does_not_
     assert judge([endless, gone], now=2010.0).reason == "it ended, and no log shows whether it succeeded"
 
 
+def test_a_log_that_no_process_keeps_open_is_judged_by_its_growth() -> None:
+    """Its writer opens it for each line, and was caught once; or it is seen from another host, without steps."""
+    some = [Observation(10.0 * at, 30 * at, total_steps=9000, processes=0, log_age=0.2) for at in range(20)]
+    caught = replace(some[5], processes=1, step_interval=0.3)
+    pause = replace(some[-1], timestamp=198.0, log_age=8.0, step_age=8.0, step_interval=0.3)
+    assert judge([*some[:5], caught, *some[6:], pause], now=198.0).state == "running"
+    sizes = [Observation(60.0 * at, None, epoch=at, log_size=900 * at, processes=0, log_age=45.0) for at in range(1, 9)]
+    assert judge(sizes, now=480.0).state == "running"
+
+
 def test_a_training_whose_step_moved_between_two_looks_has_not_failed() -> None:
     """Its log may name an error that it survived, while a machine that is not seen from here writes it."""
     failure = Failure("cuda_oom", "user", "stop", "CUDA out of memory")

@@ -302,7 +302,9 @@ def standing_of(job: SlurmJob) -> PodState:
 
 def _resume(job: SlurmJob) -> str | None:
     """Return the command without which a job never runs on: it is suspended, or held by someone or by Slurm itself."""
-    if job.phase == "Pending" and (job.state in _HELD or re.search(r"held|hold", job.reason or "", re.IGNORECASE)):
+    if job.phase == "Pending" and (
+        job.state in _HELD or re.search(r"(?:^|_|Job)(?:held|hold)", job.reason or "", re.IGNORECASE)
+    ):
         return f"scontrol release {job.number}"
     return f"scontrol resume {job.number}" if job.phase == "Suspended" else None
 

@@ -15,10 +15,10 @@ show_disks() { # PATH...
 
 # How much memory a container may have, and has; /proc/meminfo is that of its machine.
 show_memory_limit() (
-  if cd /sys/fs/cgroup && [ -e memory.max ]; then set -- memory.max memory.current inactive_file
-  elif cd memory; then set -- memory.limit_in_bytes memory.usage_in_bytes total_inactive_file
+  if cd /sys/fs/cgroup && [ -e memory.max ]; then set -- memory.max memory.current ''
+  elif cd memory; then set -- memory.limit_in_bytes memory.usage_in_bytes total_
   fi
-  printf 'limit %s used %s cached %s\n' "$(cat "$1")" "$(cat "$2")" "$(sed -n "s/^$3 //p" memory.stat)"
+  printf 'limit %s used %s cached %s\n' "$(cat "$1")" "$(cat "$2")" "$(sed -n "s/^$3\(in\)\{0,1\}active_file //p" memory.stat | tr '\n' ' ')"
 ) 2>/dev/null
 
 # The memory, the disk under the log $file (without it that under `/`), and its path.
