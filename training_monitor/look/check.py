@@ -15,7 +15,7 @@ from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
 from training_monitor.core.errors import CommandError, JobNotFound, ToolNotFound, TrainingMonitorError
-from training_monitor.core.models import Answer, Gpu, JobStatus, JobView, Progress, Question
+from training_monitor.core.models import Answer, Gpu, JobStatus, JobView, Progress
 from training_monitor.core.reports import CheckReport, GpuCheckReport, JobCheckReport, report_of
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
@@ -78,7 +78,7 @@ def check_training(
         JobNotFound: no process, job or log matches `what`.
         CommandError: the target could not be queried.
     """
-    from training_monitor.look.remembered import ended_since, forget, recall, remember, remember_one
+    from training_monitor.look.remembered import ended_since, forget, recall, remember
 
     asked = Site.of(target, namespace, transport, clock).within(timeout)
     if asked.target.is_list and what is None:
@@ -88,7 +88,7 @@ def check_training(
     siblings = _Siblings(to_find if asked.target.cluster else reach(to_find))
     kept = store or BestEffortStore()
     find = partial(_find, kept, what)
-    meant, _ = _both(partial(find, siblings.site), siblings.find)
+    meant = _beside(siblings.find, partial(find, siblings.site))
     site = siblings.site
     if site.target.others:  # the one that was meant is known by now
         meant = find(site)
@@ -101,7 +101,7 @@ def check_training(
     meant, ended = _with_ended(meant, what, known)
     before = [each.as_meant() for each in ended]
     chosen = (*meant.trainings[:MOST_TRAININGS], *before, *([meant.log] if meant.log else []))
-    seen, _ = _both(partial(_look_at, site, chosen, alone=what is not None), siblings.ask)
+    seen = _beside(siblings.ask, partial(_look_at, site, chosen, alone=what is not None))
     seen = _without_twins(_without_older(seen, meant.log), before)
     if what is not None and seen and seen[0].meant.job.process is None:
         seen[0].require()
@@ -115,7 +115,8 @@ def check_training(
         over = ended_since(known, meant.trainings) if meant.not_seen else ended
         remember(kept, site.target, now, [each for each in meant.trainings if each not in gone], over)
     elif seen and seen[0].meant.job.process and seen[0].look and seen[0].look.is_running:
-        remember_one(kept, site.target, now, known, seen[0].meant)
+        one = replace(seen[0].meant, name=f"pid {seen[0].meant.job.pid}")
+        remember(kept, site.target, now, [one], ended_since(known, [one]))
     jobs = [
         _report(site, each, _judge(site, each, kept, stagnation_threshold), _explained(site, each, kept))
         for each in complete
@@ -277,17 +278,20 @@ class _Seen:
             self.look.require(self.meant.job)
 
 
-def _both(first: Any, second: Any) -> tuple[Any, Any]:
-    """Run two calls side by side. Raises the first one's error; the second one's error is its result."""
-    found, beside = side_by_side([first, second])
+def _beside(other: Callable[[], object], call: Callable[[], Any]) -> Any:
+    """Return the result of a call while another one runs, whose result and error are left out. Raises its error."""
+    found, _ = side_by_side([call, other])
     if isinstance(found, TrainingMonitorError):
         raise found
-    return found, beside
+    return found
 
 
 def _look_at(site: Site, trainings: Sequence[MeantTraining], *, alone: bool) -> list[_Seen]:
     """Look at all trainings in one round trip; with `alone`, raise the error that kept us from the only one."""
-    asked = [_questions(each.job) for each in trainings]
+    # without the GPUs, which are asked once for all
+    asked = [
+        watch_questions(each.job, None, None, with_log=each.job.job_id is None, is_first=True)[1:] for each in trainings
+    ]
     try:
         answers = site.ask(gpu_question(GPU_SECONDS), *(each for group in asked for each in group))
     except CommandError as error:
@@ -299,11 +303,6 @@ def _look_at(site: Site, trainings: Sequence[MeantTraining], *, alone: bool) -> 
         mine, rest = rest[: len(group)], rest[len(group) :]
         seen.append(_read(meant, [gpus, *mine], alone=alone))
     return seen
-
-
-def _questions(job: WatchedJob) -> list[Question[Any]]:
-    """Return the questions about one training, without the GPUs, which are asked once for all."""
-    return watch_questions(job, None, None, with_log=job.job_id is None, is_first=True)[1:]
 
 
 def _read(meant: MeantTraining, answers: list[Answer[Any]], *, alone: bool) -> _Seen:

@@ -7,7 +7,7 @@ so. What a person or a supervisor stopped is not reported.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
@@ -123,11 +123,6 @@ def ended_with(known: Sequence[KeptTraining], job: WatchedJob) -> MeantTraining 
     """Return the training that had a PID where no training has it now."""
     is_alone = job.pid is not None and job.process is None
     return next((each.as_meant() for each in reversed(known) if is_alone and each.job.pid == job.pid), None)
-
-
-def remember_one(store: Store, target: Target, now: float, known: Sequence[KeptTraining], one: MeantTraining) -> None:
-    """Keep a training that runs and was named, beside those that were seen before."""
-    remember(store, target, now, [replace(one, name=f"pid {one.job.pid}")], ended_since(known, [one]))
 
 
 def remember(
