@@ -40,13 +40,14 @@ from training_monitor.web.pages import (
     is_known,
     member_page,
     names_of,
+    queue_page,
     row_of,
     run_page,
 )
-from training_monitor.web.queue import MOST_JOBS, queue_page
 from training_monitor.web.stream import State
 
 LEAST_SPAN, MOST_SPAN = 10.0, 400 * 86_400.0  # seconds that a chart shows
+MOST_JOBS = 200  # the newest of the queue
 MOST_PRICED = 100  # members whose cost is read; the dearest
 COST_SECONDS = 30.0  # for which the cost is not read again
 NOW_SECONDS = 30.0  # a chart that ends this short a time ago ends now

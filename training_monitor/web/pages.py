@@ -1,4 +1,4 @@
-"""Turn a fleet's snapshot into JSON values for the page. Pure.
+"""Turn a fleet's snapshot and the queue of rented trainings into JSON values for the page. Pure.
 
 The words are those of the terminal's screens. Every foreign text passes `clean`; nan and the infinities, which JSON
 does not have, stand only in texts. None means unknown.
@@ -25,6 +25,8 @@ from training_monitor.ui.fleet.facts import describe_nodes, named_facts, texts_o
 from training_monitor.ui.fleet.main import at_least
 from training_monitor.ui.fleet.view import COLUMNS, ORDERS, FleetView, Member, format_progress, member_of
 from training_monitor.ui.kit.text import NOT_KNOWN, format_percent, format_price, format_total
+from training_monitor.vast.cost import cost_of
+from training_monitor.vast.training_request import QueuedJob
 from training_monitor.web.charts import Chart, Point, Window, describe_point, draw_chart
 
 MOST_TEXT, MOST_EXPLANATION = 1000, 2500  # characters
@@ -298,3 +300,29 @@ def _step(value: int | None) -> str:
 def names_of(rows: Iterable[TrainingMetrics]) -> dict[str, str]:
     """Return the display name of each member by key."""
     return {row.key: row.name or str(row.instance_id) for row in rows}
+
+
+def queue_page(jobs: Sequence[QueuedJob], damaged: Sequence[str], now: float) -> dict[str, Any]:
+    """Return the jobs, newest first, and the ids of those that cannot be read; `now` in epoch seconds.
+
+    A job's command, environment, dataset and hooks stay here: they may hold what not everybody may read.
+    """
+    return {"jobs": [_queued_job(job, now) for job in jobs], "damaged": [clean(each) for each in damaged]}
+
+
+def _queued_job(job: QueuedJob, now: float) -> dict[str, Any]:
+    work, is_over = job.work, job.state.is_terminal
+    to_end = job.to_end[1] if job.to_end and not is_over else None
+    return {
+        "id": clean(job.id),
+        "state": clean(job.state.value.lower()),
+        "level": {"COMPLETED": "healthy", "FAILED": "error"}.get(job.state.value, ""),
+        "over": is_over,
+        "step": None if work.last_step is None else f"{work.last_step}/{work.total_steps or '?'}",
+        "gpu": clean_or_none(work.asked_gpu),
+        "machine": clean_or_none(work.instance_id),
+        "spent": format_total(cost_of(work, now)) if work.rentals or work.spent is not None else None,
+        "budget": None if job.request.budget is None else format_total(job.request.budget),
+        "age": format_duration(max(0.0, now - job.created_at)),
+        "notes": [clean(each) for each in (work.reason, to_end, *work.warnings) if each],
+    }
