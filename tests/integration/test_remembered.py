@@ -16,6 +16,8 @@ import pytest
 
 from tests.integration.commands import run_command
 from tests.integration.conftest import Surroundings, kill, wait_until
+from tests.loopback.kubernetes import NO_PROCESSES
+from tests.requirements import require
 from training_monitor.jobs.jobs import look_at_job
 from training_monitor.jobs.process_jobs import start_process_job
 
@@ -88,6 +90,7 @@ def test_a_later_training_replaces_a_finished_one_of_its_script(surroundings: Su
 def test_an_ended_job_does_not_hide_a_later_training_that_was_killed(
     surroundings: Surroundings, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    require("unshare")
     here = surroundings.folder
     monkeypatch.chdir(here)
     job = start_process_job("local", "echo step 5/5 loss 0.5", "earlier")
@@ -95,11 +98,12 @@ def test_an_ended_job_does_not_hide_a_later_training_that_was_killed(
     one = start(started, here, "one")
     kill(one.pid)
     one.wait()
-    for log, age in ((here / "one.log", 40), (next(surroundings.folder.rglob("earlier/*log*")), 120)):
-        os.utime(log, (time.time() - age,) * 2)
-    assert check(here) == ({str(here / "one.log"): "unknown"}, 3)
-    os.utime(here / "one.log", (time.time() - 125,) * 2)
-    assert check(here) == ({}, 0)
+    words = [*NO_PROCESSES, sys.executable, "-m", "training_monitor", "check", "local", "--json"]  # nothing runs there
+    os.utime(next(here.rglob("earlier/*log*")), (time.time() - 120,) * 2)
+    for age, state, status in ((40, "unknown", 3), (125, "finished", 0)):
+        os.utime(here / "one.log", (time.time() - age,) * 2)
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+        assert (json.loads(done.stdout)["jobs"][0]["state"], done.returncode) == (state, status), done.stdout
 
 
 def test_one_of_several_with_the_same_script_is_not_hidden_by_the_others(
