@@ -274,8 +274,8 @@ def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
     reason, remedy = _POD_REASONS.get(word or "", (pod.message, "run kubectl describe pod to see why"))
     if word == "CrashLoopBackOff" and pod.exit_code == 0:
         reason, remedy = "its container finishes, and is started again", "set restartPolicy: OnFailure"
-    where = f"container {pod.ended_container}" if names_container(pod) else None
-    said = ": ".join(filter(None, (f" ({', '.join(filter(None, (word, where)))})" if word else "", reason)))
+    of = f", container {pod.ended_container}" if names_container(pod) else ""
+    said = (f" ({word}{of})" if word else "") + (f": {reason}" if reason else "")
     if pod.phase == "Unknown" or pod.reason == "NodeLost":  # its node does not answer: the pod may still be running
         return [Finding("unknown", f"the state of pod {name} is unknown{said}", remedy)]
     if pod.phase == "Succeeded":

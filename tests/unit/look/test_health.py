@@ -347,6 +347,7 @@ def test_a_pod_that_cannot_start_on_its_node_has_failed_and_one_that_starts_agai
     only(judge_pod("head", pod("Pending", False, **state), NOW), "failed", "(CreateContainerConfigError): no secret")
     state = {"node": "n", "terminated": "OOMKilled", "restarts": 1}
     only(judge_pod("head", pod("Pending", False, **state), NOW), "warning", "pod head is Pending")
+    only(judge_pod("head", pod("Pending", False, message="no luck"), NOW), "warning", "pod head is Pending: no luck")
     crash = {"reason": "CrashLoopBackOff", "ended_container": "fetch", "containers": ("train",)}
     only(judge_pod("head", pod("Pending", False, **crash), NOW), "failed", "(CrashLoopBackOff, container fetch)")
 
