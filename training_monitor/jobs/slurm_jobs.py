@@ -393,7 +393,8 @@ def _read_forgotten(fields: Mapping[str, str], log: str, job_id: str, number: st
         pod, status, code = PodState(number, "Failed", False, 0, kind="job"), JobStatus.FAILED, None
         message = "Slurm no longer lists it, and its log does not show that it finished"
         if former and former.phase == "Unknown":  # REVOKED: it may run on another cluster
-            pod, status, message = standing_of(former), JobStatus.UNKNOWN, f"Slurm reports {former.state}"
+            pod, status = standing_of(former), JobStatus.UNKNOWN
+            message = _message(former, pod)
         if _has_finished(progress):
             status, message = JobStatus.SUCCEEDED, "its log shows that it finished"
         elif _CANCELLED.search(log):

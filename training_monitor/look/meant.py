@@ -474,8 +474,8 @@ def _all(there: _There, files: Answer[tuple[FoundFile, ...]]) -> Meant:
         return Meant(tuple(meant.values()), there.not_seen)
     ended = [*map(_by_ray, there.ray[-1:])]
     ended += [_by_job(process_jobs.PREFIX + name) for name in there.names[:1]]
-    newest = [_by_path(each.path) for each in files.value or () if may_list(each.path)][:1]
+    newest = next((_by_path(each.path) for each in files.value or () if may_list(each.path)), None)
     if ended:
-        return Meant(tuple(ended), there.not_seen, is_last=True, log=newest[0] if newest else None)
+        return Meant(tuple(ended), there.not_seen, is_last=True, log=newest)
     unread = (NotSeen("recent logs", files.failure.what),) if files.failure else ()
-    return Meant(tuple(newest), (*there.not_seen, *unread), is_last=True)
+    return Meant((newest,) if newest else (), (*there.not_seen, *unread), is_last=True)

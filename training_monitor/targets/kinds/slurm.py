@@ -33,6 +33,7 @@ from training_monitor.core.results import CommandResult, PodState
 from training_monitor.core.units import name_some
 from training_monitor.targets.kinds.local import LocalTarget
 from training_monitor.targets.kinds.ssh import SshTarget, shared_socket
+from training_monitor.targets.pods import ENDED, WAITING
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import Stream, Through, Transport
@@ -63,7 +64,7 @@ _PHASES = {  # any other state is unknown
 }
 _NO_REASON = ("None", "NonZeroExitCode")
 _FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the accounting
-_ALIVE = ("Running", "Pending", "Suspended")
+_ALIVE = ("Running", *WAITING)
 _CATEGORIES = {  # of docs/failures.md
     "TIMEOUT": "time_limit",
     "DEADLINE": "time_limit",
@@ -282,7 +283,7 @@ def _are_steps_off() -> bool:
 
 def standing_of(job: SlurmJob) -> PodState:
     """Return what is said of a job."""
-    has_ended, is_own_code = job.phase in ("Failed", "Succeeded", "Stopped"), job.exit_code or job.phase == "Succeeded"
+    has_ended, is_own_code = job.phase in ENDED, job.exit_code or job.phase == "Succeeded"
     waits = f", expected to start {_local(job.starts_at)}" if job.starts_at and job.phase == "Pending" else ""
     reason = job.reason if job.phase == "Pending" or job.state == "FAILED" else None
     return PodState(
