@@ -51,7 +51,7 @@ def job(pod: Pod) -> str:
     return job_id
 
 
-def test_a_running_job_is_told_by_every_command_that_reads(job: str) -> None:
+def test_every_command_that_reads_reports_a_running_job(job: str) -> None:
     done = cli("status", "head", job)
     assert done.returncode == 0 and f"{job} RUNNING step 3/9" in done.stdout and done.stderr == ""
     assert json.loads(cli("status", "head", job, "--json").stdout)["jobs"][0]["step"] == 3

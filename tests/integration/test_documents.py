@@ -242,5 +242,5 @@ def test_an_example_without_arguments_says_what_it_needs(
             monkeypatch.setattr(sys, "argv", [path, *words])
             with pytest.raises(SystemExit) as end:
                 runpy.run_path(path, run_name="__main__")
-            code = end.value.code  # a text is told on stderr, with exit status 1
+            code = end.value.code  # a text is printed to stderr, with exit status 1
             assert f"python3 examples/{name}.py" in (capsys.readouterr().err if code == 1 else str(code)), code

@@ -43,7 +43,7 @@ class QuickClock(SystemClock):
 CLOCK = QuickClock()
 
 
-# Every kind of target runs the same scripts: they take turns where the first test of all kinds shows no more.
+# Every kind of target runs the same scripts: one test tries all kinds, and each of the others tries one of them.
 LOCAL, IN_POD, OVER_SSH = (
     pytest.mark.parametrize("target", [kind], indirect=True) for kind in ("local", "in_pod", "over_ssh")
 )

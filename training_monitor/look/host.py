@@ -160,7 +160,7 @@ def _read_disk(table: str) -> float | None:
 def _read_memory(text: str) -> float | None:
     """Return the used per cent: the share of the total that is not available to a new program.
 
-    The total is that of the machine (/proc/meminfo), or the limit of a container, of which more is used.
+    The total is the memory of the machine (/proc/meminfo) or the limit of the container, whichever is fuller.
     """
     sizes = {name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d{1,15}) kB$", text, re.MULTILINE)}
     total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")

@@ -94,7 +94,7 @@ def test_an_end_that_nobody_saw_has_no_exit_code() -> None:
     assert classify_failure("", pod=state).category == "unknown"
 
 
-def test_the_end_of_an_init_container_is_told_as_its_own() -> None:
+def test_the_end_of_an_init_container_is_reported_as_its_own() -> None:
     waits = container({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}, end("Error", 1), name="fetch")
     told = pod(container({"waiting": {"reason": "PodInitializing"}}), initContainerStatuses=[waits], phase="Pending")
     told["spec"] = {"containers": [{"name": "c"}]}
@@ -114,7 +114,7 @@ def test_names_and_types_that_are_no_text_are_read_over() -> None:
     assert [each.phase for each in parse_pods(json.dumps(told))] == ["Running"]
 
 
-def test_the_end_told_is_that_of_the_container_that_is_the_reason() -> None:
+def test_the_reported_end_is_that_of_the_container_that_is_the_reason() -> None:
     old, waits = container(None, end("OOMKilled", 137), name="a"), {"waiting": {"reason": "CrashLoopBackOff"}}
     [state] = parse_pods(json.dumps(pod(old, container(waits, end("Error", 2), name="b"))))
     assert (state.reason, state.ended_container, state.exit_code) == ("CrashLoopBackOff", "b", 2)

@@ -125,7 +125,7 @@ def test_a_job_that_is_held_is_released(subtests: pytest.Subtests) -> None:
             assert found and standing_of(found).resume == ("scontrol release 3" if is_held else None)
 
 
-def test_the_reason_of_a_failure_is_told_and_the_exit_code_of_a_job_that_never_ran_is_not() -> None:
+def test_the_reason_of_a_failure_is_reported_and_no_exit_code_of_a_job_that_never_ran() -> None:
     found, gone = (
         read_job(line(state="FAILED", reason="JobLaunchFailure", code="1:0")),
         read_job(line(state="NODE_FAIL")),
