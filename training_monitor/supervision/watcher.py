@@ -307,7 +307,7 @@ class TrainingWatcher:
         return self.follow(callback, polls=True)
 
     def follow(self, callback: Callback, *, polls: bool) -> Callable[[], None]:
-        """Follow the log like `start_streaming`. If `polls` is false, the caller must call `poll`."""
+        """Stream new log lines, as `start_streaming` does. If `polls` is false, the caller must call `poll`."""
         with self._asking:
             if self._stream is not None:
                 raise InvalidTransition(f"the log of {self.job.label} is already being streamed")

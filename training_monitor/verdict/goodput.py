@@ -36,7 +36,7 @@ class _Span:
 
 
 def goodput(events: Iterable[RunEvent]) -> Goodput:
-    """Compute the share of a run's wall time spent on steps that were not lost, and the other time by cause.
+    """Compute the share of a run's wall time spent on steps that were not lost, and the causes of the other time.
 
     Args:
         events: the run's phases in time order. Each phase lasts from its `timestamp` to the `timestamp` of the next

@@ -49,13 +49,13 @@ def declare(command: CommandParser) -> None:
     mode.add_argument(
         "--headless",
         action="store_true",
-        help="show no screen: only write CSV files, or with --json print one line per refresh",
+        help="do not show a screen: only write CSV files, or with --json print one line per refresh",
     )
     mode.add_argument("--once", action="store_true", help="print one table and exit (default without a terminal)")
     command.flag("--read-only", "disable all keys that signal, edit or delete anything")
     page = command.add_mutually_exclusive_group()
-    page.add_argument("--output", metavar="RUN", help="show the output of this run first")
-    page.add_argument("--edit", metavar="RUN", help="show the variables of this run first")
+    page.add_argument("--output", metavar="RUN", help="open the screen at the output of this run")
+    page.add_argument("--edit", metavar="RUN", help="open the screen at the variables of this run")
 
 
 def run(args: Namespace) -> int:
