@@ -205,6 +205,8 @@ def parse_target(text: str | Target, *, namespace: str = "default") -> Target:
             meant = did_you_mean(f"{scheme}://", [f"{each}://" for each, kind in KINDS.items() if kind.form != each])
         elif target := class_of(scheme).parse(rest, None if mark else namespace):
             return target
+        elif "/" in text and not mark:
+            meant = "; a file of this machine is named by the target local, and its path"
     raise SettingsError("target", text, one_of(list_forms("a pod name")) + meant)
 
 

@@ -174,6 +174,11 @@ def test_anything_else_is_refused(subtests: pytest.Subtests) -> None:
             assert caught.value.key == "target" and "k8s://namespace/pod" in str(caught.value)
 
 
+def test_who_names_a_path_as_a_target_learns_how_to_name_a_file_of_this_machine() -> None:
+    with pytest.raises(SettingsError, match="or vast://ID; a file of this machine is named by the target local"):
+        parse_target("./train.log")
+
+
 def test_a_hostile_namespace_is_refused(subtests: pytest.Subtests) -> None:
     for namespace in ["", "-n", "a b", "A", "a/b", "a\n"]:
         with subtests.test(namespace=namespace):
