@@ -251,7 +251,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         ),
         (
             r"container not found|(?:pod|container)\b.{0,200}is not (?:created or )?running"
-            r"|CONTAINER_EXITED|cannot exec in a stopped container"
+            r"|CONTAINER_EXITED|cannot exec in a stopped container|no running task found"
             r"|unable to upgrade connection|does not have a host assigned|waiting to start|ContainerCreating",
             _NOT_RUNNING,
         ),
@@ -319,7 +319,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             _AFTER_CUT,
         ),
         (
-            r"account is currently not available|account has expired",
+            r"account is currently not available|account has expired|Please log ?in as the user \"",
             "log in as another user, or ask the administrator of the host: this account cannot log in",
             _AFTER_CUT,
         ),

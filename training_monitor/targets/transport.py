@@ -604,7 +604,8 @@ def explain_failure(result: CommandResult, target: str) -> CommandError:
     """Return the error for a program that exited without an answer."""
     stderr = without_frames(result.stderr)
     said, program = _last_said(stderr, result.stdout) or "it printed nothing", result.argv[0]
-    advised = _advice_on(program, stderr if stderr.strip() or program != "vastai" else result.stdout[-_KEPT:])
+    is_on_stdout = program in ("vastai", "ssh") and not stderr.strip()  # nologin and forced commands write there
+    advised = _advice_on(program, result.stdout[-_KEPT:] if is_on_stdout else stderr)
     if advised and (line := last_lines(advised.line, 1)) not in said:
         said = f"{line} | {said}"
     if advised and advised.kind:

@@ -168,6 +168,11 @@ def test_every_usual_message_has_its_meaning(subtests: pytest.Subtests) -> None:
             assert type(error) is kind and error.hint
 
 
+def test_what_a_login_refuses_on_its_output_is_explained() -> None:
+    said = CommandResult(("ssh",), 1, "This account is currently not available.\n", "", 0.1)
+    assert type(explain_failure(said, "there")) is AccessDenied
+
+
 def test_what_is_not_understood_is_unknown_and_never_not_there() -> None:
     error = explain_failure(CommandResult(("kubectl",), 1, "", "something new", 0.1), "pod")
     assert type(error) is TargetUnreachable and "something new" in str(error) and "exit status 1" in str(error)
