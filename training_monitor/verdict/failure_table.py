@@ -212,7 +212,8 @@ SIGNATURES = tuple(
          r"|system (?:will power off|is going down|will reboot)|\bterm_preempt|\bjob (?:is|was) (?:being )?preempted"
          r"|preempted to accommodate"),
         (DECREED, "node_lost",
-         r"due to node failure|cancelled at .{0,60}due to node|\bnode_fail\b|^srun: error: node failure on", _RESTART),
+         r"due to node failure|cancelled at .{0,60}due to node|\bnode_fail\b|^srun: error: node failure on"
+         r"|^srun: error: task launch for .{0,60} failed on node", _RESTART),
         (DECREED, "time_limit",
          r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"
          r"|longer than specified deadline|\bterm_runlimit\b|(?:wall(?:clock)? ?time|time limit|run time) .{0,40}exceed"
@@ -361,7 +362,7 @@ SIGNATURES = tuple(
          r"no kernel image is available|\bsm_\d{2,3}\b.{0,60}not (?:compatible|supported)|undefined symbol"
          r"|cuda capability .{0,60}(?:is not compatible|no longer support|not supported)"
          r"|driver/library version mismatch|cuda driver version is insufficient"
-         r"|found no nvidia driver|forward compatibility was attempted|version `?glibc"
+         r"|found no nvidia driver|forward compatibility was attempted|unsupported display driver|version `?glibc"
          r"|cannot open shared object file|invalid device ordinal"
          r"|nvidia-smi: (?:command )?not found|torch not compiled with cuda|cuda error: invalid device function"
          r"|was not compiled with|not compiled with cuda|requires python"
@@ -453,7 +454,7 @@ SIGNATURES = tuple(
         (DEATH, "dataloader_worker",
          r"dataloader worker .{0,60}(?:exited|killed)"),
         (DEATH, "external_cancel",
-         r"cancelled at|canceled by|job .{0,40}cancelled\b"),
+         r"cancelled at(?!.{0,60}due to task failure)|canceled by|job .{0,40}cancelled\b"),
         # ------------------------------------------------ other ranks notice
         (CASCADE, "sigterm",
          rf"{_by_shell(_TERMINATED)}|{_JOB}(?:{_ENDED})(?!\w)|"
@@ -550,13 +551,16 @@ ADVICE = (
 NEVER = (
     r"will (?:be )?retr|retrying|\bretry \d|\[retry|attempt \d+ ?(?:/|of) ?\d+|retry loop|resume download"
     r"|reconnecting|, trying \d|recovered (?:from|after)|successfully (?:re)?connected|not a failure"
-    r"|\b(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
-    r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.]| in )|uncorr[^:]{0,40}: *0\b|failed_jobs: 0"""
-    r"|failures=0|deprecationwarning|futurewarning|userwarning|is deprecated|overflow!? (?:rank \d+ )?skipping"
+    # a count, and no number of a rank, a device or a version
+    r"|(?<![\w.#-])(?<!\brank )(?<!\bgpu )(?<!\bnode )(?<!task )(?<!stage )(?<!worker )(?<!device )(?<!replica )"
+    r"(?<!process )(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
+    r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.]| in )|failed_jobs: 0"""
+    r"|uncorr[^:]{0,40}(?<!gpu)(?<!device): *0\b|failures=0|deprecationwarning|futurewarning|userwarning|is deprecated"
+    r"|overflow!? (?:rank \d+ )?skipping|error resolved"
     r"|\b(?:nan|inf|non-?finite)\b.{0,40}\bskipping (?:\w{1,12} ){0,2}(?:batch|updat|iteration)"
     r"|skipping step|gradient overflow|attempting loss scale|reducing loss scale|loss scale reduced|\bnccl info\b"
     r"""|^\W{0,3}(?:\[rank\d{1,5}\]:)?\[w\d{3,4} \d\d:|\bprompt["']?[:=]|config(?:uration)?["']?[:=] ?\{|restart_on"""
-    r"|error raised in its creation task|error resolved|resuming normal|error[^:]{0,40}: 0(?:\.0*)?$"
+    r"|error raised in its creation task|resuming normal|error[^:]{0,40}(?<!gpu)(?<!device)(?<!rank): 0(?:\.0*)?$"
     r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm"
     r"|(?:install|regist|enabl)\w{0,12} .{0,60}\bsig(?:term|usr1)\b"
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
