@@ -24,9 +24,9 @@ _FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
 _STAMPED = regex(r"(?:<\d{1,3}>)?\[\s*(\d{1,12}\.\d{1,9})\]\s+(?:\S{1,100} kernel: )?(.*)", re.ASCII)
 _RECORD = regex(r"\d{1,4},\d{1,18},(\d{1,18}),[^;]{0,40};(.*)", re.ASCII)
 _FACT = regex(r"(up|namespace|log)=(.*)")
-_NVIDIA = regex(r"NVRM: Xid|SXid|NVRM: GPU .{0,60}fallen off")
+_NVIDIA = regex(r"NVRM: Xid|SXid|NVRM: .{0,120}fallen off")
 _PID = regex(r"\bpid='?(\d{1,10})\b", re.ASCII)
-_KILLED = regex(r"[Oo]ut of memory: Kill(?:ed)? process (\d{1,10}) \((.{0,40}?)\)", re.ASCII)
+_KILLED = regex(r"[Oo]ut of memory: Kill(?:ed)? process (\d{1,10}) \((.{0,40}?)\)(?:,| \w|$)", re.ASCII)
 _CHOSEN = regex(r"oom-kill:.{0,400}\btask=(.{0,40}?),pid=(\d{1,10})\b", re.ASCII)
 _HUNG = regex(r"INFO: task (.{0,40}):(\d{1,10}) blocked for more than (\d{1,9}) seconds", re.ASCII)
 _DENIED = (

@@ -31,6 +31,7 @@ def one(line: str) -> Finding:
         ("NVRM: Xid (PCI:0000:05:00): 43, pid=1234, name=python3, Ch 00000008", False),
         ("NVRM: Xid (PCI:0000:9b:00): 154, recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", True),
         ("NVRM: GPU 0000:29:00.0: GPU has fallen off the bus.", True),
+        ("NVRM: fallen off the bus and is not responding to commands.", True),
         ("nvidia-nvswitch0: SXid (PCI:0000:c5:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", True),
         ("nvidia-nvswitch0: SXid (PCI:0000:c5:00.0): 11004, Non-fatal, Link 4 egress crossbar error", False),
     ],

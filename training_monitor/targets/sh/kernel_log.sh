@@ -3,7 +3,7 @@
 # needs: most
 
 select_lines() {
-  grep -aE 'NVRM: Xid|SXid|NVRM: GPU .*fallen off|oom-kill:|of memory: Kill|blocked for more than' |
+  grep -aE 'NVRM: Xid|SXid|NVRM: .*fallen off|oom-kill:|of memory: Kill|blocked for more than' |
     cut -c 1-500 | tail -n "$most"
 }
 
