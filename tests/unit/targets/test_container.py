@@ -13,6 +13,7 @@ from training_monitor.core.results import CommandResult
 from training_monitor.targets.kinds.container import DockerTarget
 from training_monitor.targets.pods import describe_end
 from training_monitor.targets.target import parse_target
+from training_monitor.verdict.failure import classify_failure
 
 STATE = {
     "Status": "exited",
@@ -43,9 +44,10 @@ def test_a_container_that_was_killed_for_memory_has_ended_so() -> None:
     end = ending_of()
     assert (end.phase, end.terminated, end.exit_code, end.terminated_at) == ("Failed", "OOMKilled", 137, 1903861230.5)
     assert describe_end(end).startswith("container t1 is Failed: OOMKilled (exit code 137")
+    assert classify_failure("", exit_code=137, pod=end).category == "host_oom"
 
 
-@pytest.mark.parametrize("status", ["running", "restarting", "removing", None, 7])
+@pytest.mark.parametrize("status", ["running", "removing", None, 7])
 def test_what_has_not_ended_has_no_ending(status: object) -> None:
     assert ending_of(Status=status) is None
 
@@ -53,7 +55,17 @@ def test_what_has_not_ended_has_no_ending(status: object) -> None:
 def test_one_that_is_paused_or_not_started_says_so() -> None:
     paused = ending_of(Status="paused")
     assert (paused.phase, paused.exit_code, paused.resume) == ("Suspended", None, "docker unpause t1")
-    assert ending_of(Status="created").phase == "Pending"
+    assert ending_of(Status="created", ExitCode=0).phase == "Pending"
+
+
+def test_one_that_is_restarted_waits_after_its_last_end() -> None:
+    again = ending_of(Status="restarting", OOMKilled=False, ExitCode=1)
+    assert describe_end(again).startswith("container t1 is Pending: Error (exit code 1, at ")
+
+
+def test_one_that_could_not_be_started_has_failed() -> None:
+    refused = ending_of(Status="created", OOMKilled=False, ExitCode=128, Error="could not select device driver")
+    assert (refused.phase, refused.message) == ("Failed", "could not select device driver")
 
 
 def test_one_that_ended_well_has_succeeded_whatever_else_is_unknown() -> None:

@@ -24,7 +24,9 @@ _MOST_NAMED = 5
 _NAME = regex(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}")
 _STANDS = {  # by its status
     "created": "Pending",
+    "configured": "Pending",
     "initialized": "Pending",
+    "restarting": "Pending",
     "paused": "Suspended",
     "exited": "Failed",
     "stopped": "Failed",
@@ -132,15 +134,15 @@ class PodmanTarget(DockerTarget):
 
 
 def _standing(name: str, phase: str, state: dict[str, object]) -> PodState:
-    if phase != "Failed":
+    code, is_restarted = state.get("ExitCode"), state.get("Status") == "restarting"
+    if phase != "Failed" and not is_restarted and not (phase == "Pending" and code):  # with a code, its start failed
         return PodState(name, phase, False, 0, kind="container")
-    code = state.get("ExitCode")
     exit_code = code if isinstance(code, int) else None
     ended = str(state.get("FinishedAt"))
     reason = "OOMKilled" if state.get("OOMKilled") is True else "Completed" if exit_code == 0 else "Error"
     return PodState(
         name,
-        "Succeeded" if exit_code == 0 else phase,
+        phase if is_restarted else "Succeeded" if exit_code == 0 else "Failed",
         False,
         0,
         message=str(state.get("Error") or "") or None,
