@@ -175,7 +175,8 @@ def reach(site: Site, timeout: float = RESOLVE_SECONDS) -> Site:
     site = site.resolve(timeout)
     for target in site.target.may_be:
         with suppress(TrainingMonitorError):
-            if find_meant(site.at(target), timeout=timeout).trainings:
+            meant = find_meant(site.at(target), timeout=timeout)
+            if meant.trainings and not meant.has_ended:
                 return site.at(target)
     return site
 

@@ -33,7 +33,7 @@ _WORST = (
     _NOT_SEEN,
 )
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # the annotation that kubectl obeys
-ENDED, WAITING = ("Succeeded", "Failed", "Stopped"), ("Pending", "Suspended")  # phases
+ENDED, WAITING = ("Succeeded", "Failed", "Stopped", "Ended"), ("Pending", "Suspended")  # phases
 _HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
 _GPUS = regex(r"/(?:gpu(?:\.shared)?|mig-.*)$|^gpu\.")  # nvidia.com/mig-3g.40gb, gpu.intel.com/i915
 
@@ -89,7 +89,8 @@ def _is_pod(item: Any) -> bool:
 def _pod(item: Mapping[str, Any]) -> PodState:
     metadata, status = table_in(item, "metadata"), table_in(item, "status")
     containers = tables_in(status.get("containerStatuses"))
-    everything = containers + tables_in(status.get("initContainerStatuses"))
+    init = [each for each in tables_in(status.get("initContainerStatuses")) if _end_of(each).get("exitCode") != 0]
+    everything = [*containers, *init]  # what an init container did before it succeeded is over
     spec = tables_in(table_in(item, "spec").get("containers"))
     names, with_gpus = _names(spec), _names(filter(_has_gpus, spec))
     first = (with_gpus or names or ("",))[0]
@@ -99,16 +100,19 @@ def _pod(item: Mapping[str, Any]) -> PodState:
     now = [(end, each) for each in of_training if each in containers and (end := _end_of(each))]
     if phase in ENDED and now:
         ended, of_container = next((pair for pair in now if pair[0].get("exitCode") != 0), now[0])
-        reason, message, _ = _reason(status, [{"state": {"terminated": ended}}])
+        reason, message, meant = _reason(status, [{"state": {"terminated": ended}}])
     else:
         reason, message, meant = _reason(status, everything)
         ends = [(end, container) for container in of_training for end in _ends(container)]
         ends = [pair for pair in ends if pair[1] is meant] or ends
         ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, {}))
     exit_code = _exit_code(ended)
-    for_good = [pair for pair in now if _is_for_good(pair[0], policies.get(str(pair[1].get("name"))))]
+    is_own = (
+        phase != "Failed" or meant is not None
+    )  # else it was ended from outside, whatever its containers made of it
+    for_good = [pair for pair in now if is_own and _is_for_good(pair[0], policies.get(str(pair[1].get("name"))))]
     main = first if len(with_gpus) == 1 else None
-    if phase in ENDED:
+    if phase in ENDED and main not in [each.get("name") for _, each in now]:
         main = _text(of_container.get("name")) if exit_code else first
     return PodState(
         name=str(metadata["name"]),
@@ -161,7 +165,8 @@ def _reason(
     states = [(state, container) for container in containers for state in _states(container)]
     worst, meant = min(states, key=lambda each: _badness(each[0]), default=({}, None))
     conditions = {str(each.get("type")): each for each in tables_in(status.get("conditions"))}
-    disrupted, scheduled = (conditions.get(key, {}) for key in ("DisruptionTarget", "PodScheduled"))
+    disrupted = conditions.get("DisruptionTarget", conditions.get("TerminationTarget", {}))  # the latter by Kueue
+    scheduled = conditions.get("PodScheduled", {})
     if disrupted.get("status") == "True" and worst.get("reason") != "OOMKilled":
         worst, meant = disrupted, None
     elif not worst and scheduled.get("status") == "False":
@@ -223,13 +228,13 @@ def standing_of(pod: PodState, container: str | None) -> PodState | None:
 
     The pod has ended or has not begun, the container has ended for good, or it waits to be started again after a crash.
     """
+    name = container or (pod.containers[0] if len(pod.containers) == 1 else pod.default_container)
     if pod.phase in (*ENDED, *WAITING):
-        return pod
-    name = container or (pod.containers[0] if len(pod.containers) == 1 else None)
+        return (end_of_container(pod, name) if pod.ended_container != name else None) or pod
     waits = pod.reason is not None and pod.reason in ("CrashLoopBackOff", pod.terminated)
     if name and waits and pod.ended_container == name and name not in pod.ends:
         return replace(pod, name=f"{pod.name}/{name}", phase="Pending", containers=(name,))
-    return end_of_container(pod, container)
+    return end_of_container(pod, name)
 
 
 def _severity(ended: Mapping[str, Any]) -> tuple[bool, int]:

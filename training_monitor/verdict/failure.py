@@ -133,9 +133,11 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
         A Failure. If there is no sign of a failure, its category is `none`, with action `ignore`. If the cause is
         unknown, the category is `unknown`, with action `restart`. Never raises.
     """
-    if pod is not None and (pod.reason in _POD or pod.category):
-        category, action = (pod.category, None) if pod.category else _POD[pod.reason or ""]
-        return _failure(category, describe_end(pod), action, sign=pod.reason)
+    told = None if pod is None else pod.reason or (pod.terminated if pod.exit_code == 137 else None)
+    reason = re.sub("^WorkloadEvicted.*", "Preempted", told or "")  # by Kueue
+    if pod is not None and (reason in _POD or pod.category):
+        category, action = (pod.category, None) if pod.category else _POD[reason]
+        return _failure(category, describe_end(pod), action, sign=told)
     evidence = _Evidence()
     evidence.read(text)
     found = min(evidence.found, key=lambda each: each.level, default=None)  # the first of equals

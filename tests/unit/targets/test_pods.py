@@ -102,10 +102,10 @@ def test_the_end_of_an_init_container_is_reported_as_its_own() -> None:
     assert describe_end(state).startswith("pod head is Pending: CrashLoopBackOff (container fetch, exit code 1, at ")
 
 
-def test_an_init_container_that_succeeded_at_last_is_no_reason() -> None:
+def test_an_init_container_that_succeeded_at_last_is_no_reason_and_no_end() -> None:
     done, pulls = container(end("Completed", 0), end("Error", 1), name="i"), {"waiting": {"reason": "PodInitializing"}}
     [state] = parse_pods(json.dumps(pod(container(pulls), initContainerStatuses=[done], phase="Pending")))
-    assert state.reason is None
+    assert (state.reason, state.ended_container, state.exit_code) == (None, None, None)
 
 
 def test_names_and_types_that_are_no_text_are_read_over() -> None:
@@ -249,8 +249,40 @@ def test_a_pod_ended_as_its_container_ended_now_and_not_as_one_did_before() -> N
 
 def test_the_failed_container_is_the_reason_of_a_pods_end() -> None:
     both = {"trainer": {"state": terminated(0, "Completed")}, "proxy": {"state": terminated(137, "OOMKilled")}}
-    pod = ended_pod("Failed", both)
-    assert (pod.reason, pod.exit_code, pod.ended_container, pod.main_container) == ("OOMKilled", 137, "proxy", "proxy")
+    pod = ended_pod("Failed", both, restartPolicy="Never")
+    assert (pod.reason, pod.exit_code, pod.ended_container) == ("OOMKilled", 137, "proxy")
+    stands = standing_of(pod, pod.main_container)
+    assert stands and (stands.name, stands.phase, stands.exit_code) == ("w/trainer", "Succeeded", 0)
+
+
+def test_a_trainer_that_exits_well_in_a_pod_that_is_ended_from_outside_has_not_succeeded() -> None:
+    [evicted] = parse_pods(
+        json.dumps(
+            {
+                "metadata": {"name": "w"},
+                "spec": {"containers": [with_gpu("trainer"), {"name": "proxy"}], "restartPolicy": "Never"},
+                "status": {
+                    "phase": "Failed",
+                    "reason": "Evicted",
+                    "containerStatuses": [
+                        {"name": "trainer", "state": terminated(0, "Completed")},
+                        {"name": "proxy", "state": terminated(137, "Error")},
+                    ],
+                },
+            }
+        )
+    )
+    stands = standing_of(evicted, evicted.main_container)
+    assert stands and (stands.phase, stands.reason) == ("Failed", "Evicted")
+
+
+def test_the_container_where_kubectl_runs_a_command_stands_for_a_pod_without_gpus() -> None:
+    waits = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(1, "Error")}
+    spec = {"containers": [{"name": "ray-head"}, {"name": "autoscaler"}]}
+    status = {"phase": "Running", "containerStatuses": [{"name": "ray-head", **waits}]}
+    [head] = parse_pods(json.dumps({"metadata": {"name": "h"}, "spec": spec, "status": status}))
+    stands = standing_of(head, head.main_container)
+    assert stands and (stands.name, stands.phase) == ("h/ray-head", "Pending")
 
 
 @pytest.mark.parametrize(
