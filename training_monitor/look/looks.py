@@ -125,7 +125,9 @@ class Look:
     @property
     def is_running(self) -> bool | None:
         if self.view:
-            return None if self.view.status is JobStatus.UNKNOWN else not self.view.status.is_terminal
+            has_ended = self.view.pod is not None and self.view.pod.phase == "Ended"
+            is_unknown = self.view.status is JobStatus.UNKNOWN and not has_ended
+            return None if is_unknown else not (has_ended or self.view.status.is_terminal)
         return self.process.running if self.process else None
 
     def missing(self, job: WatchedJob) -> str | None:
@@ -346,6 +348,7 @@ _STATUS_OF_PHASE = {
     "Stopped": JobStatus.STOPPED,
     "Pending": JobStatus.PENDING,
     "Suspended": JobStatus.RUNNING,
+    "Ended": JobStatus.UNKNOWN,
 }
 
 
@@ -424,7 +427,9 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
     return replace(
         found,
         **shared_fields(Observation, view),
-        failure=failure_of(replace(view, log_tail=text)) if view.status is JobStatus.FAILED else None,
+        failure=failure_of(replace(view, log_tail=text))
+        if view.status is JobStatus.FAILED or is_running is False and not view.status.is_terminal
+        else None,
         # The job's own value also covers unseen processes.
         runtime=found.runtime if view.started_at is None else max(0.0, now - view.started_at),
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from training_monitor.core.models import Answer, Checkpoint, Gpu, JobStatus, JobView, NewLog, Progress
+from training_monitor.core.results import PodState
 from training_monitor.core.values import Observation, WatchedJob
 from training_monitor.jobs.process_jobs import ProcessView
 from training_monitor.look.kept_looks import Looks
-from training_monitor.look.looks import Look, observation_of, read_watch
+from training_monitor.look.looks import Look, observation_of, read_watch, view_of_ended
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.verdict.judge import judge
 from training_monitor.verdict.stall import stall_policy
@@ -98,3 +100,9 @@ def test_a_process_that_ended_is_no_end_of_a_job_that_a_scheduler_runs() -> None
         job = WatchedJob(log_file=output, pid=5, process="5 1 boot")
         look = read_watch(job, [Answer("gpu", None), Answer("evidence", None), gone], with_log=False)
         assert look.is_running is is_running
+
+
+def test_a_job_that_ended_nobody_knows_how_does_not_run_and_is_not_stalled() -> None:
+    over = view_of_ended(PodState("7", "Ended", False, 0, reason="COMPLETING", kind="job"))
+    seen = observe_job(replace(over, log_age=7200.0), NOW)
+    assert seen.is_running is False and judge((seen,), now=NOW).state == "unknown"

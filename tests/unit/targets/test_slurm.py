@@ -132,6 +132,8 @@ def test_the_reason_of_a_failure_is_reported_and_no_exit_code_of_a_job_that_neve
     )
     assert found and gone
     assert standing_of(found).reason == "FAILED (JobLaunchFailure)" and standing_of(gone).exit_code is None
+    cancelled = read_job(line(state="CANCELLED", reason="DependencyNeverSatisfied"))
+    assert cancelled and standing_of(cancelled).reason == "CANCELLED (DependencyNeverSatisfied)"
 
 
 def test_a_job_that_cannot_be_read_is_unknown_and_hides_no_other(
@@ -160,7 +162,7 @@ def test_a_job_that_the_controller_has_forgotten_is_asked_of_the_accounting(
     assert isinstance(answer.failure, TargetEnded) and "CANCELLED (exit code 143" in answer.failure.what
 
 
-def test_without_accounting_a_job_that_was_known_is_unknown_and_another_is_not_there(
+def test_without_accounting_a_job_that_was_known_has_ended_and_another_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct="echo disabled >&2; exit 1")
@@ -169,16 +171,30 @@ def test_without_accounting_a_job_that_was_known_is_unknown_and_another_is_not_t
     known: Any = SlurmTarget("3", job=read_job(line())).resolve(None)
     assert known.job.state == "FORGOTTEN" and known.output_files(None)[1][0] == "/my jobs/out 1.log"
     [answer] = Site(known).ask(Question("any", "echo hi", lambda reply: reply))
-    assert type(answer.failure) is TargetUnreachable
+    assert isinstance(answer.failure, TargetEnded)
 
 
-def test_a_job_that_only_the_accounting_takes_for_running_is_unknown(
+def test_a_job_that_has_been_ending_for_long_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = line(state="COMPLETING").replace(" EndTime=", " EndTime=1600000000 Old=")
+    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=shows(job))
+    stands = SlurmTarget("3").read_standing(None)
+    assert stands and stands.phase == "Ended"
+
+
+def test_the_first_part_of_a_heterogeneous_job_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [line(id=each).replace("ArrayJobId=1 ArrayTaskId=0", "HetJobId=3 HetJobOffset=0") for each in ("3", "4")]
+    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=shows(*parts))
+    found: Any = SlurmTarget("3").resolve(None)
+    assert found.job.number == "3"
+
+
+def test_a_job_that_only_the_accounting_takes_for_running_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = f"7|7|RUNNING|0:0|Unknown|{tmp_path}|a"
     programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct=shows(record))
     found: Any = SlurmTarget("7").resolve(None)
-    assert (found.job.state, found.job.phase) == ("FORGOTTEN", "Unknown")
+    assert (found.job.state, found.job.phase) == ("FORGOTTEN", "Ended")
 
 
 def test_an_array_asks_for_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

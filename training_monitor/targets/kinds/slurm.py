@@ -53,6 +53,9 @@ _MOST_NAMED, _LAST_SIGNAL = 5, 64
 _HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")  # whatever their reason is
 _PENDING = ("PENDING", "CONFIGURING", "POWER_UP_NODE", "EXPEDITING", "REQUEUED", "REQUEUE_FED", *_HELD)
 _FAILED = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "LAUNCH_FAILED")
+_FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the accounting
+_UNCLEARED = "COMPLETING, because a node has not been cleared"
+_ENDING_SECONDS = 120.0  # more than between the signals that end a job (KillWait)
 _PHASES = {  # any other state is unknown
     **dict.fromkeys(("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "UPDATE_DB"), "Running"),
     **dict.fromkeys(_PENDING, "Pending"),
@@ -61,9 +64,9 @@ _PHASES = {  # any other state is unknown
     "COMPLETED": "Succeeded",
     "CANCELLED": "Stopped",
     **dict.fromkeys((*_FAILED, "RECONFIG_FAIL"), "Failed"),
+    **dict.fromkeys((_FORGOTTEN, _UNCLEARED), "Ended"),
 }
 _NO_REASON = ("None", "NonZeroExitCode")
-_FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the accounting
 _ALIVE = ("Running", *WAITING)
 _CATEGORIES = {  # of docs/failures.md
     "TIMEOUT": "time_limit",
@@ -201,10 +204,11 @@ class SlurmTarget(Target):
         if not jobs:
             hint = "list your jobs with `squeue --me`; for a job that Slurm no longer lists, specify its log"
             raise JobNotFound(f"{self}: Slurm has no such job", hint=hint)
-        if len(jobs) > 1 and self.name.isdigit():
-            names = name_some([each.task for each in jobs if each.task], _MOST_NAMED)
-            raise SettingsError("job", self.name, f"one task of the array: {names}")
-        job = max(jobs, key=lambda each: (each.phase == "Running", int(each.number)))
+        tasks = [each.task for each in jobs if each.task]
+        if len(jobs) > 1 and tasks and self.name.isdigit():
+            raise SettingsError("job", self.name, f"one task of the array: {name_some(tasks, _MOST_NAMED)}")
+        # the first part of a heterogeneous job has its number
+        job = max(jobs, key=lambda each: (each.number == self.name, each.phase == "Running", int(each.number)))
         return replace(self, job=job, known_at=time.monotonic())
 
     @property
@@ -285,7 +289,7 @@ def standing_of(job: SlurmJob) -> PodState:
     """Return what is said of a job."""
     has_ended, is_own_code = job.phase in ENDED, job.exit_code or job.phase == "Succeeded"
     waits = f", expected to start {_local(job.starts_at)}" if job.starts_at and job.phase == "Pending" else ""
-    reason = job.reason if job.phase == "Pending" or job.state == "FAILED" else None
+    reason = job.reason if job.phase == "Pending" or job.state in ("FAILED", "CANCELLED") else None
     return PodState(
         _called(job),
         job.phase,
@@ -335,7 +339,12 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
     jobs = [rest for word, rest in lines if word == "job"]
     nodes = [rest.split() for word, rest in lines if word == "nodes"]
     read = tuple(found for job, names in zip(jobs, nodes) if (found := read_job(job, names) or _unread(job)))
+    read = tuple(replace(each, state=_UNCLEARED) if _is_over(each) else each for each in read)
     return tuple(replace(each, is_own=("user", each.user) in lines) for each in read)
+
+
+def _is_over(job: SlurmJob) -> bool:
+    return job.state == "COMPLETING" and time.time() - (job.ended_at or math.inf) > _ENDING_SECONDS
 
 
 def refused(said: str) -> TargetUnreachable:
