@@ -465,7 +465,7 @@ def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
     if seen.error and seen.error.hint:
         yield seen.error.hint
     is_unknown = verdict.verdict == "unknown" and verdict.state != "starting"
-    if is_unknown and not is_seen and IF_IT_RAN_HERE not in verdict.remedies:
+    if is_unknown and not is_seen and look.is_running is not False and IF_IT_RAN_HERE not in verdict.remedies:
         yield (
             "specify the PID of the training, or run this command as the user who runs it, so that its processes can "
             "be inspected"

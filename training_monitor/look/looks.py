@@ -428,7 +428,7 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
         found,
         **shared_fields(Observation, view),
         failure=failure_of(replace(view, log_tail=text))
-        if view.status is JobStatus.FAILED or is_running is False and not view.status.is_terminal
+        if is_running is False and view.status is not JobStatus.STOPPED
         else None,
         # The job's own value also covers unseen processes.
         runtime=found.runtime if view.started_at is None else max(0.0, now - view.started_at),

@@ -155,6 +155,14 @@ def _ended_somehow(seen: Sequence[Observation]) -> Verdict:
 
 
 def _finished(seen: Sequence[Observation]) -> Verdict:
+    """Return that it finished, unless its log ends with an error before the last step: a script or pipe around it, such
+    as `train.py | tee`, may exit with 0 nevertheless."""
+    last = seen[-1]
+    has_failed = last.failure is not None and _names_failure(last) and last.failure.action not in ("ignore", "monitor")
+    if has_failed and _is_partial(last) and not (last.finished or all_steps_done(last)):
+        reason = _with_last_words(f"it exited with status 0{_at(last)}", last.failure)
+        remedies = ("if a script or a pipe runs the training, let it exit with the training's exit status",)
+        return Verdict("unknown", "unknown", reason, _ended_at(seen), remedies=remedies, failure=last.failure)
     return Verdict("finished", "ok", f"finished{_at(seen[-1])}", _ended_at(seen), "high")
 
 

@@ -438,6 +438,9 @@ def test_an_eta_that_falls_with_the_clock_is_none() -> None:
 # ---------------------------------------------------------------- ends
 
 
+PARTIAL: Any = {"status": JobStatus.SUCCEEDED, "is_running": False, "step": 40, "total_steps": 200}
+
+
 def test_an_ended_training_says_how_it_ended(subtests: pytest.Subtests) -> None:
     for seen, state, verdict, reason in [
         ({"status": JobStatus.SUCCEEDED}, "finished", "ok", "finished"),
@@ -450,6 +453,9 @@ def test_an_ended_training_says_how_it_ended(subtests: pytest.Subtests) -> None:
         ({"step": 40, "failure": CUDA, "log_age": 700.0}, "failed", "failed", CUDA.evidence),
         ({"step": 40, "total_steps": 200, "is_running": False}, "failed", "failed", "failed at step 40 of 200 without"),
         ({"step": 40, "is_running": False}, "unknown", "unknown", "it ended, and no log shows whether it succeeded"),
+        ({**PARTIAL, "failure": CUDA}, "unknown", "unknown", f"step 40 of 200; its log ends with: {CUDA.evidence}"),
+        ({**PARTIAL, "failure": replace(CUDA, action="monitor")}, "finished", "ok", "finished at step 40 of 200"),
+        ({**PARTIAL, "step": 200, "failure": CUDA}, "finished", "ok", "finished at step 200 of 200"),
     ]:
         with subtests.test(seen=seen, state=state, verdict=verdict, reason=reason):
             found = one(**seen)
