@@ -250,7 +250,7 @@ SIGNATURES = tuple(
          r"|cudaerrordevicesunavailable|hardware (?:error|failure) (?:detected )?on gpu|unrecoverable gpu"
          r"|cudaerrorhardware|cuda_error_hardware|hardware stack error|nvlink (?:error|failure)(?! count)"
          rf"|nvlink.{{0,40}}{_FATAL} error|cudaerrornvlinkuncorrectable|cuda_error_nvlink"
-         rf"|(?:nvswitch|\bsxid|pcie bus error).{{0,60}}{_FATAL}|no devices were found$"
+         rf"|(?:nvswitch|fabric ?manager|\bsxid|pcie bus error).{{0,60}}{_FATAL}|no devices were found$"
          r"|no visible (?:gpu|tpu) devices|cudaerrorsystemnotready"
          r"|system not yet initialized|rminitadapter failed|failed to initialize nvml: (?!driver/library)"
          r"|\bamdgpu\b.{0,80}(?:gpu reset|ring .{0,40}timeout|gpu hang|fatal error)|\bgpu (?:hang|has hung)\b"
