@@ -552,8 +552,8 @@ NEVER = (
     r"will (?:be )?retr|retrying|\bretry \d|\[retry|attempt \d+ ?(?:/|of) ?\d+|retry loop|resume download"
     r"|reconnecting|, trying \d|recovered (?:from|after)|successfully (?:re)?connected|not a failure"
     # a count, and no number of a rank, a device or a version
-    r"|(?<![\w.#-])(?<!\brank )(?<!\bgpu )(?<!\bnode )(?<!task )(?<!stage )(?<!worker )(?<!device )(?<!replica )"
-    r"(?<!process )(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
+    r"|(?<![\w.#-])(?<!rank )(?<!gpu )(?<!node )(?<!task )(?<!stage )(?<!worker )(?<!step )(?<!replica )"
+    r"(?<!device )(?<!process )(?<!job )(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
     r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.]| in )|failed_jobs: 0"""
     r"|uncorr[^:]{0,40}(?<!gpu)(?<!device): *0\b|failures=0|deprecationwarning|futurewarning|userwarning|is deprecated"
     r"|overflow!? (?:rank \d+ )?skipping|error resolved"
