@@ -18,7 +18,9 @@ from training_monitor.core.regex import regex
 from training_monitor.logs.shapes import MOST_SHAPES, by_shape, shape_of
 from training_monitor.logs.text import as_whole, joined, last_match, parse_duration, parts_in_known_words, places_of
 
-_NUMBER = r"[+-]?(?:\d{1,15}(?:,\d{3}){0,4}(?:\.\d{0,20})?(?:e[+-]?\d{1,4})?|nan|inf(?:inity)?)"
+_COMMA = r"\d{1,15},(?!\d{3}(?!\d))\d{1,20}(?![.,]\d)"  # of a decimal, unless three digits follow
+_NUMBER = rf"[+-]?(?:(?:{_COMMA}|\d{{1,15}}(?:,\d{{3}}){{0,4}}(?:\.\d{{0,20}})?)(?:e[+-]?\d{{1,4}})?|nan|inf(?:inity)?)"
+_DECIMAL_COMMA = regex(rf"[+-]?(?:0,\d{{3}}|{_COMMA})(?:e.*)?")
 _PAIR = regex(
     r"(?<![\w/.\-])([a-z][\w/.\-]{0,80}(?:\([\w/ ]{1,20}\))?)[\"']?(?:\s{0,20}(?:::|[:=|│])\s{0,20}|\s{1,40})"
     r"(?:tensor|array|(?:np\.)?float\d\d)?[\"'(\[#]{0,2}\s{0,12}"
@@ -622,7 +624,7 @@ def _plain(name: str) -> str:
 
 
 def _number(text: str) -> float:
-    return float(text.replace(",", ""))
+    return float(text.replace(",", "." if "," in text and _DECIMAL_COMMA.fullmatch(text) else ""))
 
 
 def _read_counter(counter: _Counter, line: str, fields: dict[str, Any]) -> bool:

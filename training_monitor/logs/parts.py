@@ -68,6 +68,7 @@ _NOT_PROGRESS = regex(
     r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}"  # HF's closing table
     r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
     r"|[\"'](?:_?type|mode|split|phase|stage)[\"']: ?[\"'](?:val|eval|test)"
+    r"|(?:^|[\]\d] )(?:wandb|swanlab|neptune|mlflow|comet \w{4,8}):|\bgen(?:eration)? throughput\b"  # trackers, servers
 )
 _EVALUATION_WORDS = r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv)"
 # A line whose message begins with these words is about evaluation; `val loss` is only one number in a line

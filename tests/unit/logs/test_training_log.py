@@ -496,6 +496,25 @@ PREFIXES = [
 
 
 def test_a_launchers_prefix_hides_neither_training_nor_evaluation(subtests: pytest.Subtests) -> None:
+def test_a_decimal_comma_is_one_where_it_cannot_group_thousands(subtests: pytest.Subtests) -> None:
+    for text, number in [("0,25", 0.25), ("0,125", 0.125), ("12,75", 12.75), ("1,5e-05", 1.5e-5), ("1,250", 1250)]:
+        with subtests.test(text=text):
+            assert parse_progress(f"step 9 loss: {text}, lr: {text}") == Progress(9, loss=number, learning_rate=number)
+    assert parse_progress("step 12,300/45,000 loss 1,234.5") == Progress(12300, 45000, loss=1234.5)
+    assert parse_progress("step=7,loss=0.5") == Progress(7, loss=0.5)
+
+
+def test_trackers_and_servers_beside_a_training_are_not_the_training(subtests: pytest.Subtests) -> None:
+    for line in [
+        "wandb:        step 3",
+        "2031-02-03 04:05:06 wandb: train/loss 0.25",
+        "COMET INFO:     loss [41]  : (0.25, 3.5)",
+        "INFO 02-03 04:05:06 metrics.py:9] Avg prompt throughput: 3.5 tokens/s, generation throughput: 7.0 tokens/s",
+    ]:
+        with subtests.test(line=line):
+            assert parse_progress(f"step 5 loss 0.5\n{line}") == Progress(5, loss=0.5)
+
+
     for prefix in PREFIXES:
         with subtests.test(prefix=prefix):
             lines = ["step: 40  loss:  2.5  lr: 1.0e-4", "validate step: 40  loss:  9.5", "Validation iteration 3/32"]
