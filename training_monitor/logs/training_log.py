@@ -324,8 +324,9 @@ class ProgressReader:
         if job is not None and not measured:
             full = self._is_full
             renamed = job.key is not None and key != job.key
-            if (total < job.total and (renamed or not key)) or (renamed and job.measured and not full):
-                self.after_job = (found, fields) if full else None
+            longer = job.measured and not full and not key and total > job.total
+            if (total < job.total and (renamed or not key)) or (renamed and job.measured and not full) or longer:
+                self.after_job = (found, fields) if full or longer else None
                 return False
         self.job, self.after_job = replace(found, measured=measured or bool(job and job.measured)), None
         return True

@@ -380,6 +380,13 @@ def test_a_smaller_bar_does_not_take_the_job_over(subtests: pytest.Subtests) -> 
                 assert (found.step, found.total_steps) == (step, 100)
 
 
+def test_a_longer_unnamed_bar_is_the_job_only_when_a_loss_follows_it() -> None:
+    text = f"{bar(40, 70)}\n{{'loss': 2.5, 'epoch': 0.5}}\n{bar(90, 310)}"
+    assert (parse_progress(text).step, parse_progress(text).total_steps) == (40, 70)
+    assert parse_progress(f"{text}\n{bar(41, 70)}\n{{'loss': 2.4, 'epoch': 0.6}}").step == 41
+    assert parse_progress(f"{text}\n{{'loss': 2.4, 'epoch': 0.6}}").step == 90
+
+
 def test_a_final_evaluation_bar_is_not_the_job_but_a_next_training_is() -> None:
     text = f"{bar(100, 100)}\n{bar(3, 20)}"
     assert parse_progress(text).step == 100
@@ -407,6 +414,7 @@ def test_bars_drawn_inside_an_epoch(subtests: pytest.Subtests) -> None:
         (" 30/80 ━━━━━━━━━━ 25s 500ms/step - loss: 2.5", 25),
         (" 80/80 ━━━━━━━━━━ 25s 500ms/step - loss: 2.5", None),
         ("Epoch 2/9 ━━━━━━━━ 30/80 0:00:15 • 0:00:25 2.00it/s train_loss: 2.5", 25),
+        ("Fit ━━━━╸━━━━ 30/80 0:00:15 0:00:25 loss: 2.5", 25),
         ("  2/9   1.5G   2.5   0.5    20    640: 37% ━━━━──── 30/80 2.0it/s 15.0s<0:25", 25),
     ]:
         with subtests.test(line=line, eta=eta):
