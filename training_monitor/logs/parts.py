@@ -110,6 +110,15 @@ _FINISHED = regex(
     rf"|\bstop(?:ped|ping)? training: (?:reached )?{_MOST}"
     rf"|\breached (?:the )?{_MOST}[^\n]{{0,40}}\b(?:stop|end|finish)\w{{0,4}} training\b"
 )
+# Before its last step; some then repeat the line of the best step
+_STOPPED_EARLY = regex(
+    r"(?:^|[\]|] |\w - |\b(?:epoch \d{1,9}|(?:info|warning)(?::[\w.]{1,60})?): ?)early[ \-]?stop(?:ping|ped)?"
+    r"(?:[!.]{0,3}\s*$|[,:]? (?:(?:condition|criteri(?:on|a)|patience|was|has been) ){0,2}(?:triggered|occurred|met\b"
+    r"|reached|exhausted|stopped|best iteration is:|(?:at|on|after) (?:epoch|step|iter(?:ation)?|round) \d))"
+    r"|\b(?:not improved?|no improvement|patience|time limit reached)\b[^\n]{0,120}(?<!before )(?<!for )(?<!early )"
+    r"\b(?:stopp(?:ing|ed)|stop training|to stop)(?: training)?(?: at \w{4,9} \d{1,12})?[.!]?\s*$"
+    r"|\btraining (?:was |is )?stopped early\b|^stopping\. best iteration:|\bstopped by overfitting detector\b"
+)
 # What launchers and frameworks only print after a training that ended well; a script may print the above in any case
 _SUCCEEDED = regex(
     r"\btrain_runtime['\"]?\s{0,40}[:=]|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
@@ -459,7 +468,7 @@ def told_by(line: str) -> Told:
         restart=_NEW_ATTEMPT.search(line) is not None,
         totals=any(pattern.search(line) for _, pattern in ANNOUNCED),
         other_begins=_OTHER_WORK_BEGINS.fullmatch(line, message) is not None,
-        finished=bool(is_end) and not _OTHER_FINISHED.search(line),
+        finished=bool(_STOPPED_EARLY.search(line) or (is_end and not _OTHER_FINISHED.search(line))),
         succeeded=succeeded,
         no_progress=no_progress,
         header=read_header(line) is not None,

@@ -84,7 +84,8 @@ class ProgressReader:
     Attributes:
         epochs: how the log counts.
         shown: the newest values, by the names of `Progress`.
-        finished_at: the step at which the log said that the training is finished.
+        finished_at: the step and epoch at which the log said that the training is finished; None if the next line
+            repeats those of its best step.
         job: what counts the job.
         after_job: a bar after the full one, and its fields.
         other_begins, other_total: an unnamed bar of other work comes next, and the total of that bar.
@@ -101,7 +102,7 @@ class ProgressReader:
 
     epochs: EpochCount = field(default_factory=EpochCount)
     shown: dict[str, Any] = field(default_factory=dict)
-    finished_at: int | None = None
+    finished_at: tuple[int | None, float | None] | None = (None, None)
     job: _Job | None = None
     after_job: tuple[_Job, dict[str, Any]] | None = None
     other_begins: bool = False
@@ -189,11 +190,16 @@ class ProgressReader:
         if told.totals:
             self._read_announced(line)
         self.other_begins = self.other_begins or told.other_begins
-        if told.finished and (told.succeeded or not self.is_broken):
+        finishes = told.finished and (told.succeeded or not self.is_broken)
+        if finishes:
             self._change({"finished": True})
-            self.finished_at = self.shown.get("step")
-        if told.no_progress:
-            return
+            self.finished_at = None if " at " in line else (self.shown.get("step"), None)
+        if not told.no_progress:
+            self._read_fields(line, told)
+        if finishes:
+            self.finished_at = None if line.endswith(":") else (self.shown.get("step"), self.shown.get("epoch"))
+
+    def _read_fields(self, line: str, told: Told) -> None:
         if told.header:
             self.columns, self.rows = read_header(line), ()
             self.is_steady = "loss" in line
@@ -355,9 +361,19 @@ class ProgressReader:
         step, before = changes.get("step"), self.shown
         if step is not None and "total_steps" not in changes and step > (before.get("total_steps") or step):
             changes["total_steps"] = None
-        if before.get("finished") and step is not None and step not in (self.finished_at, changes.get("total_steps")):
+        if before.get("finished") and self._is_after_end(step, changes):
             changes["finished"] = None
         self._change(changes)
+
+    def _is_after_end(self, step: int | None, changes: Mapping[str, Any]) -> bool:
+        """Whether a position is not the one at which the training finished, so that it continues or another begins."""
+        epoch = changes.get("epoch")
+        if self.finished_at is None and (step, epoch) != (None, None):
+            self.finished_at = step, epoch
+        at_step, at_epoch = self.finished_at or (step, epoch)
+        if step is not None and step not in (at_step, changes.get("total_steps")):
+            return True
+        return epoch is not None and at_epoch is not None and (epoch > at_epoch or epoch < min(2.0, at_epoch))
 
     def _change(self, changes: Mapping[str, Any]) -> None:
         self.shown.update(changes)

@@ -442,6 +442,10 @@ def test_an_unmistakable_end_is_finished(subtests: pytest.Subtests) -> None:
         "INFO:x:Loss for final step: 2.5.",
         "\x1b[32mJob 'x' succeeded\x1b[39m",
         "[INFO] Local worker group finished (WorkerState.SUCCEEDED).",
+        "Early stopping!",
+        "2031-02-03 04:05:06,789 - INFO - early stopping triggered after 7 rounds",
+        "Metric f1 did not improve in the last 4 records. Signaling Trainer to stop.",
+        "Stopped by overfitting detector  (20 iterations wait)",
     ]:
         with subtests.test(line=line):
             assert parse_progress(f"{{'loss': 0.5}}\n{line}") == Progress(loss=0.5, finished=True)
@@ -455,6 +459,11 @@ def test_anything_else_is_not_known_to_be_finished(subtests: pytest.Subtests) ->
         "",
         "Epoch 3 training time: 0:05:00",
         "Estimated training time: 1:00:00",
+        "EarlyStopping counter: 2 out of 7",
+        "Callbacks: checkpoint, early stopping",
+        "early stopping: patience 7",
+        "Patience (epochs before stopping): 7",
+        "no improvement for 2 epochs (early stopping after 7)",
     ]:
         with subtests.test(line=line):
             assert parse_progress(line).finished is None
@@ -465,7 +474,45 @@ def test_steps_after_an_end_are_a_new_run() -> None:
     assert parse_progress("{'train_runtime': 3.0}\n" + bar(9, 9)).finished is True
 
 
+def test_an_epoch_after_an_end_is_a_new_run_unless_it_is_the_best_one(subtests: pytest.Subtests) -> None:
+    for later, finished in [
+        ("epoch 1/7 loss 0.9", None),
+        ("epoch 8 loss 0.2", None),
+        ("best was epoch 4 loss 0.1", True),
+    ]:
+        with subtests.test(later=later):
+            assert parse_progress(f"epoch 7/7 loss 0.3\nTraining completed\n{later}").finished is finished
+    folds = "Epoch {}: 100%|##| 9/9 [00:03<00:00, 3.0it/s]\n"
+    text = f"{folds.format(3)}`Trainer.fit` stopped: `max_epochs=4` reached.\n{folds.format(0)}"
+    assert parse_progress(text).finished is None
+
+
+def test_the_best_round_that_follows_an_early_stop_is_not_a_new_run() -> None:
+    rounds = "\n".join(f"[{number}]\ttrain-rmse:0.5" for number in (70, 71, 72))
+    assert parse_progress(f"{rounds}\nStopping. Best iteration:\n[52]\ttrain-rmse:0.4").finished is True
+    assert parse_progress(f"{rounds}\nEarly stopping at step 73").finished is True
+
+
 # ------------------------------------------------ any input
+
+
+def test_a_decimal_comma_is_one_where_it_cannot_group_thousands(subtests: pytest.Subtests) -> None:
+    for text, number in [("0,25", 0.25), ("0,125", 0.125), ("12,75", 12.75), ("1,5e-05", 1.5e-5), ("1,250", 1250)]:
+        with subtests.test(text=text):
+            assert parse_progress(f"step 9 loss: {text}, lr: {text}") == Progress(9, loss=number, learning_rate=number)
+    assert parse_progress("step 12,300/45,000 loss 1,234.5") == Progress(12300, 45000, loss=1234.5)
+    assert parse_progress("step=7,loss=0.5") == Progress(7, loss=0.5)
+
+
+def test_trackers_and_servers_beside_a_training_are_not_the_training(subtests: pytest.Subtests) -> None:
+    for line in [
+        "wandb:        step 3",
+        "2031-02-03 04:05:06 wandb: train/loss 0.25",
+        "COMET INFO:     loss [41]  : (0.25, 3.5)",
+        "INFO 02-03 04:05:06 metrics.py:9] Avg prompt throughput: 3.5 tokens/s, generation throughput: 7.0 tokens/s",
+    ]:
+        with subtests.test(line=line):
+            assert parse_progress(f"step 5 loss 0.5\n{line}") == Progress(5, loss=0.5)
 
 
 def test_any_text_is_read(subtests: pytest.Subtests) -> None:
@@ -504,25 +551,6 @@ PREFIXES = [
 
 
 def test_a_launchers_prefix_hides_neither_training_nor_evaluation(subtests: pytest.Subtests) -> None:
-def test_a_decimal_comma_is_one_where_it_cannot_group_thousands(subtests: pytest.Subtests) -> None:
-    for text, number in [("0,25", 0.25), ("0,125", 0.125), ("12,75", 12.75), ("1,5e-05", 1.5e-5), ("1,250", 1250)]:
-        with subtests.test(text=text):
-            assert parse_progress(f"step 9 loss: {text}, lr: {text}") == Progress(9, loss=number, learning_rate=number)
-    assert parse_progress("step 12,300/45,000 loss 1,234.5") == Progress(12300, 45000, loss=1234.5)
-    assert parse_progress("step=7,loss=0.5") == Progress(7, loss=0.5)
-
-
-def test_trackers_and_servers_beside_a_training_are_not_the_training(subtests: pytest.Subtests) -> None:
-    for line in [
-        "wandb:        step 3",
-        "2031-02-03 04:05:06 wandb: train/loss 0.25",
-        "COMET INFO:     loss [41]  : (0.25, 3.5)",
-        "INFO 02-03 04:05:06 metrics.py:9] Avg prompt throughput: 3.5 tokens/s, generation throughput: 7.0 tokens/s",
-    ]:
-        with subtests.test(line=line):
-            assert parse_progress(f"step 5 loss 0.5\n{line}") == Progress(5, loss=0.5)
-
-
     for prefix in PREFIXES:
         with subtests.test(prefix=prefix):
             lines = ["step: 40  loss:  2.5  lr: 1.0e-4", "validate step: 40  loss:  9.5", "Validation iteration 3/32"]
