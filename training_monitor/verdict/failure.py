@@ -33,13 +33,15 @@ _FROM_OUTSIDE = regex(table.FROM_OUTSIDE)
 _XID = regex(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
 _RETRIED = regex(
     r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of)"
-    r"|attempting to recover|skipping (?:this |the )?batch|reduc\w+ (?:the )?(?:micro[_-]?)?batch[_ ]size)"
+    r"|attempting to recover|skipping (?:this |the )?batch"
+    r"|(?<!by )(?:reduc|decreas|lower|halv)(?:ing|ed) (?:the )?(?:micro[_-]?)?batch[_ ]?size)"
 )
 _RETRIED_CATEGORIES = ("network_error", "cuda_oom")
 _NEW_ATTEMPT = regex(
     r"\brunning training\b|running entrypoint|starting with jobenvironment|restarting (?:the )?worker group"
     r"|\bresum(?:e|ed|ing) (?:\w{1,20} )?from\b|\bstarting (?:training|attempt \d)|\battempt \d+:? (?:started|begins)"
-    r"|\brestart(?:ing|ed) (?:the )?(?:training|job|run)\b"
+    r"|\brestart(?:ing|ed) (?:the )?(?:training|job|run)\b|\btrial \S{1,60} (?:finished|completed|started)\b"
+    r"|\bagent starting run: "
 )
 _POSITION = ("step", "epoch", "epoch_step")
 _GRACE_ENDS = ("killed_sigkill", "sigterm")  # how a scheduler ends what it announced
@@ -49,7 +51,7 @@ _STATES = regex(r"\s*\|.*\|\s*|.*\b[1-9]\d* running\b.*")  # of tasks: a row of 
 _FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
 _SOURCE = regex(r"\s*(?:-{1,9}> ?\d+ |[│❱╭╰]|raise |\d+ +(?:raise|assert|if|except|return) )")
 _NAMED = regex(r"\W{0,3}[\w.]{2,120}(?::|$)")
-_WARNS = regex(r"^.{0,80}?(?:\bwarning\b|[\[|] ?warn ?[\]|])")
+_WARNS = regex(r"^(?!warning {2,9}\w).{0,80}?(?:\bwarning\b|[\[|] ?warn ?[\]|])")
 _XID_FATAL = regex(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
 _EXCEPTION = regex(
     r"^(?:.{0,160}\] |.{0,160}\b(?:error ?message|reason: error|caused by)\b)?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
@@ -194,10 +196,11 @@ class _Evidence:
                     decrees = [each for each in (*self._decrees, *self.found) if each.level == table.DECREED]
                     self._decrees = [] if begins or self._position() < before else decrees
                     self.found, self.unnamed, self._chain = [], "", 0
-            if told.retried:
+            if told.retried and not _ADVICE.search(line):
                 self.unnamed = ""
-                if self.found and self.found[-1].category in _RETRIED_CATEGORIES:
-                    self.found.pop()
+                last = [each for each in self.found if each.piece == self.found[-1].piece]
+                if any(each.category in _RETRIED_CATEGORIES for each in last):
+                    self.found = [each for each in self.found if each not in last]
             if begins_traceback(line):
                 self._is_ignored = number > 0 and _UNRAISABLE.match(pieces[number - 1].lower()) is not None
             is_ignored = self._is_ignored and (self._in_traceback or ends_traceback)
@@ -221,7 +224,7 @@ class _Evidence:
                         self.found += self._decrees
                     is_weak = is_warning and table.DECREED < each.level < table.DEATH
                     self.found.append(each._replace(level=table.WARNED if is_weak else each.level, piece=piece))
-        if told.errorlike and not (_ADVICE.search(line) or _STATES.fullmatch(line)):
+        if told.errorlike and not (_ADVICE.search(line) or _STATES.fullmatch(line) or _WARNS.search(line)):
             self.unnamed = piece if _ERRORLIKE.search(without_results(line)) else self.unnamed
 
     def _position(self) -> tuple[float, ...]:

@@ -208,7 +208,7 @@ SIGNATURES = tuple(
     for row in (
         # ------------------------------------------------ ended from outside, as stated
         (DECREED, "preemption",
-         r"due to preemption|due to job requeue"
+         r"due to preemption|due to job requeue|\bpreempted worker\b"
          r"|system (?:will power off|is going down|will reboot)|\bterm_preempt|\bjob (?:is|was) (?:being )?preempted"
          r"|preempted to accommodate"),
         (DECREED, "node_lost",
@@ -458,6 +458,7 @@ SIGNATURES = tuple(
         # ------------------------------------------------ other ranks notice
         (CASCADE, "sigterm",
          rf"{_by_shell(_TERMINATED)}|{_JOB}(?:{_ENDED})(?!\w)|"
+         r"\b(?:caught|received|got|handling) (?:signal )?sig(?:usr[12]|hup)\b|\bsig(?:usr[12]|hup) (?:was )?received|"
          rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|received .{{0,20}}signal: 15"),
         (CASCADE, "nccl_timeout",
          r"\bei00\d\d:|notify register times? out|getting socket times? out"
@@ -549,8 +550,8 @@ ADVICE = (
 
 # Lines that are never evidence: ongoing retries, counts of zero, warnings, noise, printed settings.
 NEVER = (
-    r"will (?:be )?retr|retrying|\bretry \d|\[retry|attempt \d+ ?(?:/|of) ?\d+|retry loop|resume download"
-    r"|reconnecting|, trying \d|recovered (?:from|after)|successfully (?:re)?connected|not a failure"
+    r"will (?:be )?retr|retrying|(?<!after )\btrying again\b|\bretry \d|\[retry|attempt \d+ ?(?:/|of) ?\d+|retry loop"
+    r"|resume download|reconnecting|, trying \d|recovered (?:from|after)|successfully (?:re)?connected|not a failure"
     # a count, and no number of a rank, a device or a version
     r"|(?<![\w.#-])(?<!rank )(?<!gpu )(?<!node )(?<!task )(?<!stage )(?<!worker )(?<!step )(?<!replica )"
     r"(?<!device )(?<!process )(?<!job )(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
