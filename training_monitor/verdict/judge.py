@@ -155,15 +155,22 @@ def _ended_somehow(seen: Sequence[Observation]) -> Verdict:
 
 
 def _finished(seen: Sequence[Observation]) -> Verdict:
-    """Return that it finished, unless its log ends with an error before the last step: a script or pipe around it, such
-    as `train.py | tee`, may exit with 0 nevertheless."""
-    last = seen[-1]
-    has_failed = last.failure is not None and _names_failure(last) and last.failure.action not in ("ignore", "monitor")
-    if has_failed and _is_partial(last) and not (last.finished or all_steps_done(last)):
-        reason = _with_last_words(f"it exited with status 0{_at(last)}", last.failure)
+    """Return that it finished, and what its log says against that at its end.
+
+    A script or pipe around it, such as `train.py | tee`, exits with 0 also where it failed before its last step.
+    """
+    last, since, reason = seen[-1], _ended_at(seen), f"finished{_at(seen[-1])}"
+    failure = last.failure if _names_failure(last) else None
+    is_done = last.finished or all_steps_done(last) or not _is_partial(last)
+    if failure and not is_done and failure.action not in ("ignore", "monitor"):
+        reason = _with_last_words(f"it exited with status 0{_at(last)}", failure)
         remedies = ("if a script or a pipe runs the training, let it exit with the training's exit status",)
-        return Verdict("unknown", "unknown", reason, _ended_at(seen), remedies=remedies, failure=last.failure)
-    return Verdict("finished", "ok", f"finished{_at(seen[-1])}", _ended_at(seen), "high")
+        return Verdict("unknown", "unknown", reason, since, remedies=remedies, failure=failure)
+    is_success = last.status is JobStatus.SUCCEEDED or last.exit_code == 0
+    if failure is None or is_success or failure.error_class not in ("user", "ambiguous"):
+        return Verdict("finished", "ok", reason, since, "high")
+    reason = _with_last_words(reason, failure)
+    return Verdict("finished", "warning", reason, since, "high", "alert", remedies=(failure.advice,), failure=failure)
 
 
 def _failed(seen: Sequence[Observation]) -> Verdict:

@@ -446,6 +446,18 @@ def test_an_ended_training_says_how_it_ended(subtests: pytest.Subtests) -> None:
         ({"status": JobStatus.SUCCEEDED}, "finished", "ok", "finished"),
         ({"step": 200, "total_steps": 200, "is_running": False}, "finished", "ok", "finished at step 200 of 200"),
         ({"step": 190, "finished": True}, "finished", "ok", "finished at step 190"),
+        (
+            {"step": 190, "finished": True, "failure": CUDA},
+            "finished",
+            "warning",
+            f"; its log ends with: {CUDA.evidence}",
+        ),
+        (
+            {"step": 190, "finished": True, "failure": CUDA, "exit_code": 0, "is_running": False},
+            "finished",
+            "ok",
+            "190",
+        ),
         ({"status": JobStatus.STOPPED, "step": 7}, "stopped", "warning", "stopped at step 7"),
         ({"status": JobStatus.PENDING, "message": "no GPU is free"}, "starting", "unknown", "no GPU is free"),
         ({"status": JobStatus.FAILED, "message": "exit status 3"}, "failed", "failed", "failed: exit status 3"),
