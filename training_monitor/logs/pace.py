@@ -26,7 +26,7 @@ _LOOKED_AT = 160  # characters; a time after them belongs to the message
 _DAY = 86_400.0
 _FIRST_DAY = 730_120  # of the year 2000: keeps day numbers small, for precise fractions of a second
 _OUT_OF_ORDER = 5.0  # seconds
-_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)(?![\d:<])"
+_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)(?![\d:<])(?:\s?(?P<half>[ap])m\b)?"
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 # A missing year is taken as a leap year, in which every date is valid.
 _FORMATS = tuple(
@@ -34,6 +34,7 @@ _FORMATS = tuple(
     for pattern in (
         rf"(?<!\d)(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _:,]{{1,2}}{_CLOCK}",
         rf"(?<!\d)(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{{4}}),? {_CLOCK}",
+        rf"(?<!\d)(?P<day>\d\d)\.(?P<month>\d\d)\.(?P<year>\d{{4}}),? {_CLOCK}",
         rf"(?<!\d)(?P<month>\d\d)[-/](?P<day>\d\d) {_CLOCK}",
         rf"\b(?P<month>{'|'.join(_MONTHS)}) {{1,2}}(?P<day>\d{{1,2}}) (?:(?P<year>\d{{4}}) )?{_CLOCK}",
         rf"(?<!\w)[IWEFD](?:\d{{4}}|\d{{2}})?(?P<month>\d\d)(?P<day>\d\d) {_CLOCK}",
@@ -244,7 +245,8 @@ def _format_of(head: str) -> int | None:
 def _seconds(parts: dict[str, str | None]) -> float | None:
     from datetime import datetime
 
-    clock = int(parts["hour"] or 0) * 3600 + int(parts["minute"] or 0) * 60
+    hour, half = int(parts["hour"] or 0), parts["half"]
+    clock = (hour % 12 + 12 * (half in "pP") if half else hour) * 3600 + int(parts["minute"] or 0) * 60
     seconds = clock + float((parts["second"] or "0").replace(",", "."))
     month, day = parts.get("month"), parts.get("day")
     if month is None or day is None:

@@ -49,6 +49,7 @@ def test_the_times_that_loggers_write_are_read(subtests: pytest.Subtests) -> Non
         lambda s: f"[2026-11-22 {at(s)},123] [INFO] [trainer.py:5]",
         lambda s: f"2026/11/22 {at(s)} - mmengine - INFO -",
         lambda s: f"11/22/2026 {at(s)} - INFO - __main__ -",
+        lambda s: f"22.11.2026 {at(s)} INFO",
         lambda s: f"11/22 {at(s)} INFO",
         lambda s: f"[{at(s)}]",
         lambda s: f"\x1b[32m{at(s)}\x1b[0m |",
@@ -79,6 +80,14 @@ def test_a_clock_without_a_date_passes_midnight() -> None:
     times = ["23:59:40", "23:59:50", "00:00:00", "00:00:10"]
     pace = read_log_pace("".join(f"[{time}] step {number} loss 0.5\n" for number, time in enumerate(times)))
     assert (pace.step_interval, pace.step_time) == (10.0, 10.0)
+
+
+@pytest.mark.parametrize("first, later", [("11:59:50 AM", "12:00:10 PM"), ("12:59:50 pm", "01:00:10 pm")])
+def test_a_clock_of_twelve_hours_passes_noon_and_one(first: str, later: str) -> None:
+    steps = f"02/03/2031 {first} step 8 loss 0.5\n02/03/2031 {later} saving\n"
+    assert read_log_pace(steps).step_lag == 20.0
+    midnight = "02/03/2031 11:59:50 PM step 8 loss 0.5\n02/04/2031 12:00:10 AM saving\n"
+    assert read_log_pace(midnight).step_lag == 20.0
 
 
 def test_a_clock_that_is_set_back_measures_nothing() -> None:
