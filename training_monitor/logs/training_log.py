@@ -84,8 +84,7 @@ class ProgressReader:
     Attributes:
         epochs: how the log counts.
         shown: the newest values, by the names of `Progress`.
-        finished_at: the step and epoch at which the log said that the training is finished; None if the next line
-            repeats those of its best step.
+        finished_at: the step and epoch at which the log said that it is finished; None: those of the next line.
         job: what counts the job.
         after_job: a bar after the full one, and its fields.
         other_begins, other_total: an unnamed bar of other work comes next, and the total of that bar.

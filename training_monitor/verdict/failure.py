@@ -41,7 +41,6 @@ _NEW_ATTEMPT = regex(
     r"\brunning training\b|running entrypoint|starting with jobenvironment|restarting (?:the )?worker group"
     r"|\bresum(?:e|ed|ing) (?:\w{1,20} )?from\b|\bstarting (?:training|attempt \d)|\battempt \d+:? (?:started|begins)"
     r"|\brestart(?:ing|ed) (?:the )?(?:training|job|run)\b|\btrial \S{1,60} (?:finished|completed|started)\b"
-    r"|\bagent starting run: "
 )
 _POSITION = ("step", "epoch", "epoch_step")
 _GRACE_ENDS = ("killed_sigkill", "sigterm")  # how a scheduler ends what it announced
@@ -62,8 +61,8 @@ _RAISED = regex(r"(?:\w{1,40}\.){0,8}(?:exceptions?|errors?)\.(?:\w{1,40}\.){0,2
 _RAISED_LAST = regex(r"(?:\w{1,40}\.){0,10}[a-z_]\w{1,80}(?:: |$)")
 _ERRORLIKE = regex(
     r"^\W{0,3}(?:\[rank\d{1,5}\]:)?\[[ef]\d{3,4} \d\d:"
-    r"|\b(?:error\b(?! rate)(?!\W{0,3}\d{0,9}\.\d)|exception|fatal|fail(?:ed|ure)|abort(?:ed)?|crash(?:ed)?|panic"
-    r"|killed|traceback|halted|tim(?:ed|es) out|died|evicted|preempted|i/o error"
+    r"|\b(?:error\b(?! rate)(?!\W{0,3}\d{0,9}\.\d)|exception|fatal|fail(?:ed|ure)(?! to improve)|abort(?:ed)?"
+    r"|crash(?:ed)?|panic|killed|traceback|halted|tim(?:ed|es) out|died|evicted|preempted|i/o error"
     r"|terminated (?:abruptly|unexpectedly)|exited (?:unexpectedly|with(?! (?:exit )?(?:code|status)[ :=]{1,3}0\b)))\b"
 )
 _RANK = regex(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
@@ -85,6 +84,7 @@ def _for_any_digit(pattern: str) -> str:
 
 _EXIT = {
     0: ("none", "exit status 0"),
+    124: ("time_limit", "exit status 124 (timeout)"),
     126: ("command_not_found", "exit status 126: not executable"),
     127: ("command_not_found", "exit status 127: command not found"),
     130: ("interrupted", "exit status 130 (SIGINT)"),

@@ -371,7 +371,7 @@ SIGNATURES = tuple(
          r"|err(?:or)?:? ?(?:errimagepull|imagepullbackoff|invalidimagename)|failed to pull image"
          r"|back-off pulling image"
          r"|could not select device driver|nvidia-container-cli: |oci runtime .{0,40}fail|without having git-lfs"
-         r"|cuda setup failed"
+         r"|cuda setup failed|run 'conda init' before"
          r"|could not find a version that satisfies|no matching distribution"
          r"|duplicate gpu detected|invalid usage \(run with"),
         (CAUSE, "missing_module",
@@ -422,8 +422,9 @@ SIGNATURES = tuple(
          r"|could not (?:be )?broadcast|incompatible shapes|inhomogeneous shape|cannot reshape array"
          r"|batch_size \(\d+\) to match target"),
         (EXCEPTION, "bad_configuration",
-         r"unrecognized arguments|error: (?:argument|the following arguments)|invalid choice|configattributeerror"
-         r"|hydra.{0,20}exception|yaml\.\w+\.\w*error|could not override|omegaconf|validationerror"
+         r"unrecognized arguments|invalid choice|configattributeerror|error: (?:argument|the following arguments"
+         r"|no such (?:option|command)|missing (?:option|argument|command)|invalid value for|got unexpected)"
+         r"|hydra.{0,40}exception|yaml\.\w+\.\w*error|could not override|omegaconf|validationerror"
          r"|^in '.{0,80}': could not find|could not find '.{0,80}' in|failed to parse|duplicate key"),
         (EXCEPTION, "permission_denied",
          r"permission denied"),
@@ -487,7 +488,7 @@ SIGNATURES = tuple(
          r"exitcode: [12]\b|exit code[: ]+[12]\b|exited with (?:exit )?code (?:= )?[12]\b"
          r"|non-zero exit status [12]\b|return code = [12]\b|exitcode *: [12]\b"),
         (SUMMARY, "command_not_found",
-         r"exitcode: 12[67]\b|exit code:? 12[67]\b|command not found$"),
+         r"exit ?code:? 12[67]\b|command not found(?:: \S{1,80})?$|^\S{0,40}sh: \d+: \S{1,80}: not found$"),
         # ------------------------------------------------ to be watched, or harmless
         (HARMLESS, "straggler",
          r"straggler|slow(?:est)? rank|falling behind|lagging behind"),
@@ -565,9 +566,9 @@ NEVER = (
     r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm"
     r"|(?:install|regist|enabl)\w{0,12} .{0,60}\bsig(?:term|usr1)\b"
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
-    r"|nan or inf found in input tensor"
+    r"|nan or inf found in input tensor|pip's dependency resolver|not a git repository"
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
-    r"|pip's dependency resolver|(?:fail|could not|unable).{0,200}[.,;] +trying "
+    r"|(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}[.,;] +(?:trying|skipping|ignoring|falling back)"
 )
 
 # Xid -> action: NVIDIA's Xid catalog (immediate action), as it applies to the owner of a job.

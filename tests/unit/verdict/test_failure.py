@@ -167,6 +167,7 @@ def test_an_exit_status_alone_says_something(subtests: pytest.Subtests) -> None:
         (137, "killed_sigkill", "restart"),
         (-9, "killed_sigkill", "restart"),
         (139, "segfault", "restart"),
+        (124, "time_limit", "restart"),
         (127, "command_not_found", "stop"),
         (130, "interrupted", "stop"),
         (143, "sigterm", "restart"),
