@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from training_monitor.core.regex import regex
 from training_monitor.logs.shapes import MOST_SHAPES, by_shape, shape_of
-from training_monitor.logs.text import as_whole, joined, last_match, parse_duration, parts_in_known_words, places_of
+from training_monitor.logs.text import as_whole, joined, parse_duration, parts_in_known_words, places_of
 
 _COMMA = r"\d{1,15},(?!\d{3}(?!\d))\d{1,20}(?![.,]\d)"  # of a decimal, unless three digits follow
 _NUMBER = rf"[+-]?(?:(?:{_COMMA}|\d{{1,15}}(?:,\d{{3}}){{0,4}}(?:\.\d{{0,20}})?)(?:e[+-]?\d{{1,4}})?|nan|inf(?:inity)?)"
@@ -44,8 +44,8 @@ _ETA = regex(
 _TIME_LEFT = regex(rf"(?<![\w.:]){_DURATION} ?(?:left|remaining|to go)\b")
 _SPENT_AND_LEFT = regex(r"\d:\d\d \[\d{1,6}:\d\d(?::\d\d)?/(\d{1,6}:\d\d(?::\d\d)?)\]")  # OpenPCDet
 _EPOCH = regex(
-    r"(?<![\w/.\-])(?:(?:train|training|trainer|time)/)?ep(?:o?ch)?(?:\s?\(train\))?[\"']?\.{0,3}\s{0,40}[:=#|│]?"
-    r"\s{0,12}[\"'\[(]?\s{0,3}"
+    r"(?<![\w/.\-])(?:(?:train|training|trainer|time)/)?ep(?:o?ch|(?!:\w{1,9} epch))(?:\s?\(train\))?[\"']?\.{0,3}"
+    r"\s{0,40}[:=#|│]?\s{0,12}[\"'\[(]?\s{0,3}"
     r"(\d{1,9}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?)(?![\w.])\s{0,3}(?:(?:/|\bof\b)\s{0,3}(\d{1,9}))?\s{0,3}\]?"
 )
 _TIMM_EPOCH = regex(
@@ -278,7 +278,7 @@ class Finds:
         self.shape = shape_of(line)
         self.pairs = tuple(_pairs(line))
         self.digit_names = tuple(pair.name_at for pair in self.pairs if pair.name is None)
-        epoch = last_match(_EPOCH, line) or _TIMM_EPOCH.search(line)
+        epoch = _EPOCH.search(line) or _TIMM_EPOCH.search(line)
         self.epoch = _spans(epoch, 1, 2) if epoch else ()
         inside = _INSIDE_EPOCH.match(line, epoch.end()) if epoch else None
         self.inside = (inside[1] or "", *_spans(inside, 2, 3)) if inside else None
@@ -519,7 +519,7 @@ def _rate(found: re.Match[str]) -> _Rate:
 def _plan(finds: Finds, digit_names: tuple[str, ...], is_one_epoch: bool) -> _Plan:
     """Return how lines of a shape are read, given the names in them that have digits."""
     names = iter(digit_names)
-    pairs = {_plain(next(names)) if pair.name is None else pair.name: pair for pair in finds.pairs}
+    pairs = dict(reversed([(_plain(next(names)) if pair.name is None else pair.name, pair) for pair in finds.pairs]))
     inside = _take_inside(finds, pairs, is_one_epoch) if finds.epoch else None
     return _Plan(
         inside=inside,
@@ -657,9 +657,10 @@ def _beside_epoch(fields: Mapping[str, Any], step: int, total: int) -> bool:
 
 def _add_drawn_bar(line: str, bar: tuple[slice, slice, slice], fields: dict[str, Any]) -> str | None:
     """Add the counts of a bar within an epoch; return its remaining time or "", None without a bar."""
-    if "step" in fields or not ("loss" in fields or "epoch" in fields):
-        return None
     count, total = int(line[bar[0]]), int(line[bar[1]])
+    is_epochs = (count, total) == (fields.get("epoch"), fields.get("total_epochs"))
+    if is_epochs or "step" in fields or not ("loss" in fields or "epoch" in fields):
+        return None
     fields["epoch_step"], fields["epoch_steps"] = count, total
     return line[bar[2]] if count < total and bar[2] else ""
 

@@ -64,11 +64,10 @@ _NOT_PROGRESS = regex(
     r"|\bcontinu(?:e|ing) (?:training )?from\b|\b(?:namespace|arguments?|config|configuration)\s?[({=]"
     r"|^\s*(?:[+$] )?(?:python\d?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
     r"|(?:epoch|iter)\s?\((?:val|test)\)|\bbox\(p\b|\bsaving dict for\b|\bprogress on:\s?(?:val|eval|test)"
-    r"|^best\b[^\n]{0,60}? at (?:epoch|step|iter)|(?:^|[:\]\-] )(?:last|latest|best) checkpoint\b|\bschedule: "
-    r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}"  # HF's closing table
+    r"|^\W{0,4}best\b[^\n]{0,60}?(?: at|@|[(:]) ?(?:epoch|step|iter)|(?:^|[:\]\-] )(?:last|latest|best) checkpoint\b"
+    r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}|(?:^|[\]\d] )(?:wandb|swanlab|neptune|mlflow|comet \w{4,8}):|\bschedule: "
     r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
-    r"|[\"'](?:_?type|mode|split|phase|stage)[\"']: ?[\"'](?:val|eval|test)"
-    r"|(?:^|[\]\d] )(?:wandb|swanlab|neptune|mlflow|comet \w{4,8}):|\bgen(?:eration)? throughput\b"  # trackers, servers
+    r"|[\"'](?:_?type|mode|split|phase|stage)[\"']: ?[\"'](?:val|eval|test)|\bgen(?:eration)? throughput\b"
 )
 _EVALUATION_WORDS = r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv)"
 # A line whose message begins with these words is about evaluation; `val loss` is only one number in a line
@@ -83,7 +82,10 @@ _MEASURED = regex(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
 # "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": the stages of a script or of docker
 _NUMBERED_STAGE = regex(r"^\W{0,10}step \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
 _TRANSFER = regex(r"\b\d{1,6}(?:\.\d{1,3})? ?[kmgt]i?b/s\b")  # gsutil, rclone, wget
-_STAGE_OF_WORK = regex(r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d")
+_STAGE_OF_WORK = regex(
+    r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d|(?:current best|no improvement|lr"
+    r"|(?:last|next) [a-z]{4,12}|learning.rate)\b[^\n]{0,60}?(?:\bat|since|@|[(:]) ?(?:epoch|step)"
+)
 _NEW_ATTEMPT = regex(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b(?! normal)")
 # Work that draws an unnamed bar next
 _OTHER_WORK_BEGINS = regex(

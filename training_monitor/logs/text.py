@@ -147,7 +147,7 @@ _WORDINGS = tuple(
         (
             ("step", "iter"),
             r"\b(warmup|warm-up|save|eval|evaluation|log|checkpoint|ckpt|max|maximum|total|num|decay|accumulation"
-            r"|resume|start|last|best|every|per|next|final|inference|from|until|till|to|reach|reaches|before|after|skip"
+            r"|resume|start|last|best|every|per|next|final|inference|inner|from|until|till|to|reach|reaches|before|after|skip"
             r"|(?!(?:pre-?)?training|running|(?:fine-?)?tuning|learning)[a-z\-]{3,20}ing)"
             r"[ -]((?:global[_ ])?(?:steps?|iters?|iterations?))\b",
             r"\1_\2",

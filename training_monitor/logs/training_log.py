@@ -189,8 +189,7 @@ class ProgressReader:
         if told.totals:
             self._read_announced(line)
         self.other_begins = self.other_begins or told.other_begins
-        finishes = told.finished and (told.succeeded or not self.is_broken)
-        if finishes:
+        if finishes := told.finished and (told.succeeded or not self.is_broken):
             self._change({"finished": True})
             self.finished_at = None if " at " in line else (self.shown.get("step"), None)
         if not told.no_progress:
@@ -370,9 +369,8 @@ class ProgressReader:
         if self.finished_at is None and (step, epoch) != (None, None):
             self.finished_at = step, epoch
         at_step, at_epoch = self.finished_at or (step, epoch)
-        if step is not None and step not in (at_step, changes.get("total_steps")):
-            return True
-        return epoch is not None and at_epoch is not None and (epoch > at_epoch or epoch < min(2.0, at_epoch))
+        moves = step not in (None, at_step, changes.get("total_steps"))
+        return moves or (epoch is not None and at_epoch is not None and not min(2.0, at_epoch) <= epoch <= at_epoch)
 
     def _change(self, changes: Mapping[str, Any]) -> None:
         self.shown.update(changes)

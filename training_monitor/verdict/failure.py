@@ -33,8 +33,7 @@ _FROM_OUTSIDE = regex(table.FROM_OUTSIDE)
 _XID = regex(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
 _RETRIED = regex(
     r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of)"
-    r"|attempting to recover|skipping (?:this |the )?batch"
-    r"|(?<!by )(?:reduc|decreas|lower|halv)(?:ing|ed) (?:the )?(?:micro[_-]?)?batch[_ ]?size)"
+    r"|attempting to recover|skipping (?:this |the )?batch|(?<!by )(?:reduc|decreas|lower|halv)(?:ing|ed) .{0,20}batch)"
 )
 _RETRIED_CATEGORIES = ("network_error", "cuda_oom")
 _NEW_ATTEMPT = regex(

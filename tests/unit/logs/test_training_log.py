@@ -504,6 +504,22 @@ def test_a_decimal_comma_is_one_where_it_cannot_group_thousands(subtests: pytest
     assert parse_progress("step=7,loss=0.5") == Progress(7, loss=0.5)
 
 
+def test_a_counter_that_is_mentioned_beside_the_own_one_is_not_the_position(subtests: pytest.Subtests) -> None:
+    for line, step, epoch in [
+        ("epoch 7/30 loss 0.5 | best f1 0.75 (epoch 4)", 90, 7),
+        ("step 91 | loss 0.5 | best loss 0.25 (step 44)", 91, 6),
+        ("epoch 7 loss 0.5 (next evaluation at epoch 9)", 90, 7),
+        ("Best f1: 0.75 (epoch 4)", 90, 6),
+        ("No improvement since epoch 4", 90, 6),
+        ("Next evaluation at step 99", 90, 6),
+    ]:
+        with subtests.test(line=line):
+            found = parse_progress(f"step 90 epoch 6 loss 0.5\n{line}")
+            assert (found.step, found.epoch) == (step, epoch)
+    found = parse_progress("Epoch 3/8 [====>   ] 45% loss: 0.5")
+    assert (found.epoch, found.total_epochs, found.epoch_step) == (3, 8, None)
+
+
 def test_trackers_and_servers_beside_a_training_are_not_the_training(subtests: pytest.Subtests) -> None:
     for line in [
         "wandb:        step 3",
