@@ -219,7 +219,7 @@ def test_checkpoints_of_240_rank_files_are_not_called_broken(in_pod: Place) -> N
         for rank in range(240):
             os.link(
                 in_pod.folder / "rank.pt",
-                folder / f"global_step{step}" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt",
+                folder / f"global_step{step}" / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt",
             )
     found, _ = look(in_pod, folder)
     assert found.newest_complete and found.newest_complete.step == STEPS - 1 and set(judged(found).values()) == {True}

@@ -162,6 +162,24 @@ class TestCheckpoints:
         found = problems(local, local.folder)[20]
         assert found is None if problem is None else problem in (found or "")
 
+    @pytest.mark.parametrize(("version", "at"), [(0, 40), (2, 28), (3, 28)])
+    def test_a_cut_hdf5_file_is_damaged(self, local: Place, version: int, at: int) -> None:
+        content = (b"\x89HDF\r\n\x1a\n" + bytes([version])).ljust(at, b"\0") + struct.pack("<Q", 4096)
+        for epoch in (10, 20):
+            (local.folder / f"ckpt-epoch-{epoch}.weights.h5").write_bytes(content.ljust(4096 if epoch == 10 else 3000))
+        found = problems(local, local.folder)
+        assert found[10] is None and "truncated: 3000 of 4096 bytes" in (found[20] or "")
+
+    @pytest.mark.parametrize("name", ["trainer_state.json", "model.safetensors.index.json"])
+    def test_a_cut_json_file_is_damaged(self, local: Place, name: str) -> None:
+        for step in (10, 20):
+            write_checkpoint(local.folder / f"checkpoint-{step}")
+            (local.folder / f"checkpoint-{step}" / name).write_text(
+                '{"a": 1,\n "b": {}\n}\n' if step == 10 else '{"a": 1,'
+            )
+        found = problems(local, local.folder)
+        assert found[10] is None and "no closing brace" in (found[20] or "")
+
     def test_bytes_behind_the_end_of_safetensors_are_named_as_that(self, local: Place) -> None:
         write_safetensors(local.folder / "step_20.safetensors")
         with (local.folder / "step_20.safetensors").open("ab") as file:
@@ -189,7 +207,9 @@ class TestCheckpoints:
         cut(runs / "checkpoint-20" / "model.safetensors")
         (runs / "latest").symlink_to("checkpoint-20")
         (runs / "checkpoint-30").symlink_to("nowhere")
-        assert list(problems(target, runs)) == [10, 20]
+        (runs / "checkpoint-40").symlink_to("../elsewhere")
+        write_checkpoint(runs.parent / "elsewhere")
+        assert list(problems(target, runs)) == [10, 20, 40] and "symbolic link" in (problems(target, runs)[40] or "")
         assert find_latest_checkpoint(str(runs), target.address) == f"{runs}/checkpoint-10"
 
     def test_the_directory_itself_may_be_a_symlink(self, target: Place, runs: Path) -> None:

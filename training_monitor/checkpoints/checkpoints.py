@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from training_monitor.checkpoints.completeness import group_checkpoints
-from training_monitor.checkpoints.listing import LOOKED_INTO, WEIGHTS, format_ranking, parse_listing
+from training_monitor.checkpoints.listing import LOOKED_INTO, PARTIAL, WEIGHTS, format_ranking, parse_listing
 from training_monitor.core.checkpoint_layouts import TRACKERS
 from training_monitor.core.errors import CheckpointNotFound
 from training_monitor.core.models import Checkpoint, Question, Reply
@@ -55,6 +55,7 @@ def _format_listing(directory: str, enough: int, up_to: int | None) -> str:
         _most_unnumbered=MOST_UNNUMBERED,
         _ranking=format_ranking(),
         _endings=r"\|".join(name.removeprefix(".") for name in WEIGHTS),
+        _partial=PARTIAL.replace("|", r"\|"),
         _looked_into="\n".join(["", *endings, ""]),
         _trackers=r"\|".join(name.replace(".", "[.]") for name in TRACKERS),
         _tracker_names="\n".join(["", *TRACKERS, ""]),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -17,6 +17,7 @@ from training_monitor.checkpoints.listing import (
     EXTENSION,
     LARGE,
     LOOKED_INTO,
+    PARTIAL,
     UNFINISHED_FOLDER,
     WEIGHTS,
     Listing,
@@ -32,21 +33,28 @@ CLOCK_SKEW = 60.0  # seconds
 _STEP_INSIDE = regex(rf"{WORD}[-_=]?\d+", re.IGNORECASE)
 _NUMBER_AT_END = regex(r"[-_](?:step)?\d{3,12}(?=\.\w+$)")
 _IN_PLACE = regex(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint")
+_LAST = regex(r"/(last|latest)\.(pth?|ckpt|pth\.tar)$")
 _EARLIER = regex(r"(?:^|[-_])(?:best|recovery)[-_]")
-_COMPANION = regex(r"(.*)_(replay_buffer|vecnormalize)_(\d{1,12})_steps\.pkl")  # Stable-Baselines3
-_PAIR = regex(r"(^|/)(?:D|DUR)(_\d{1,12}\.pth?)$")  # of the generator of a GAN
-_TENSORFLOW = regex(r"(.*ckpt-(\d{1,12}))(\.(?:index|meta|data-\d{5}-of-(\d{5})))")
-_WITHOUT_WEIGHTS = regex(
-    r"(^|/)context/|(^|/)((generation_)?config|trainer_state|tokenizer|[^/]*_config|special_tokens_map|vocab)\.json$"
-    r"|\.(ya?ml|txt|md|py|sh|toml|jinja|model)$"
+_COMPANION = regex(  # of the model of the same step
+    r"(.*[-_.])?(optim(izer)?s?|scheduler|scaler|replay_buffer|vecnormalize)[-_.\d].*|D(UR)?_\d.*"
+    r"|(opt|ema)(_0\.\d+)?[-_]?\d+\.pth?"
+)
+_TENSORFLOW = regex(r"((?:.*ckpt-|.*[-_.](?=\d+\.ckpt))(\d{1,12})(?:\.ckpt)?)(\.(?:index|meta|data-\d{5}-of-\d{5}))")
+_RESULTS = regex(r"((val|test|train|eval)_)?(predictions?|preds?|metrics|logits|samples)[-_].*")
+_TIME = regex(r"(.*[-_])?20[12]\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])[-_T]?\d{4,6}\.\w+")
+_WITHOUT_WEIGHTS = regex(  # settings, results, and the state of everything but the model
+    r"(^|/)context/|(?<!model)\.(json|txt)$|\.(ya?ml|md|py|sh|toml|jinja|model|jsonl|csv|log|html|png|jpe?g|gif|mp4|wav)$"
+    r"|(^|/)(optimizer|scheduler|scaler|sampler|training_args|r(ng|andom)_states?\w*)\.\w+$"
+    r"|optim_states\.pt$|(^|/)latest$|\.ply$|memory_snapshot\.pickle$|tfevents"
 )
 _SHORT_NUMBER = regex(r"(.*[^-_/][-_])(\d{1,2})(\.(?:pth?|ckpt|safetensors))")
 _PART = regex(
     r"(rank|part|shard|gpu|worker|node|fold|stage|layer|expert|version|v|rng_state|states)[-_]$", re.IGNORECASE
 )
-_RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank)(\d{1,6})(?=\.)")  # Composer
-_SHARD = regex(r"^(.*)-(\d{5})-of-(\d{5})(\.\w+)$")
-_UNFINISHED = regex(r"tmp|\.part$|\.incomplete$|-unfinished$|partial_save", re.IGNORECASE)
+_RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank|(?:^|/)mp_rank_0)(\d{1,6})(?=[./])")  # Composer, NeMo 1
+_SHARD = regex(r"^(.*\.data|.*(?=-\d{5}-of-\d{5}\.))-(\d{5})-of-(\d{5})(\.\w+|)$")
+_UNFINISHED = regex(rf"(?<![a-z])(gs)?tmp(?![a-z])|\.({PARTIAL})$|-unfinished$|partial_save|^\..+\.\w+\.\w{{6}}$", re.I)
+_HIDDEN = regex(r"(^|/)\.[^/.][^/]*/|(^|/)\._|\.lock$")  # trash, caches, what macOS keeps beside a file
 _UNFINISHED_INSIDE = regex(r"orbax-checkpoint-tmp|partial_save")
 _RANKS = (
     r"(zero_pp_rank_|expp_rank_|[dmtpe]p_rank_|ba\d+-rank|world_size_\d+_rank_|rng_state_|random_states_|rank[-_]?)"
@@ -56,7 +64,7 @@ _SURE_RANK = regex(r"zero|expp|.p_rank|ba")  # others may be of one node of seve
 _SAME_SIZES = regex(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
 _NOT_LOOKED_AT = "not inspected: newer checkpoints are inspected first"
 _TOO_LARGE = "not inspected: it has too many files"
-_SHUT = "not inspected: no permission to read it, or a folder in it"
+_SHUT = "not inspected: no permission to read something in it, or it is a symbolic link"
 _ITERATION = "latest_checkpointed_iteration.txt"
 
 
@@ -68,6 +76,7 @@ class _Group:
     step: int
     files: dict[str, CheckpointFile] = field(default_factory=dict)
     is_final: bool = False
+    lacks_model: bool = False
 
     @property
     def folder(self) -> str:
@@ -91,24 +100,24 @@ def group_checkpoints(
     or 0. A missing checkpoint that a tracker file names is incomplete. A checkpoint is judged only if all of its files
     are listed, and complete only if they were inspected. `up_to` is the highest inspected step.
     """
-    files = [file for file in listing.files if not file.path.endswith(".lock")]
-    closed = [place for path in listing.shut if (place := _checkpoint_at(path))]
+    files = [file for file in listing.files if not _HIDDEN.search(file.path)]
+    names = {file.path for file in files}  # a file that cannot be read matters only in a checkpoint
+    shut = [p for p in listing.shut if not _HIDDEN.search(f"{p}/") and (p not in names or _checkpoint_at(p))]
+    closed = [place for path in shut if (place := _checkpoint_at(path))]
     others = bool(listing.rest or listing.too_large or closed) or up_to is not None
     groups = _numbered(files, listing.steps) or ([] if others else _short_numbered(files) or _in_place(files, listing))
     checkpoints = list(_judge(groups, files, listing, quiet_seconds))
     roots = {group.root for group in groups}
     checkpoints += _unlisted(listing.too_large, _TOO_LARGE, roots)
-    checkpoints += _unlisted(listing.shut, _SHUT, roots)
+    checkpoints += _unlisted(shut, _SHUT, roots)
     highest, lowest = 10**12 if up_to is None else up_to, -1 if listing.rest_step is None else listing.rest_step
     missing = _named_and_missing(listing, groups)
     checkpoints += (each for each in missing if not listing.cut or lowest < each.step <= highest)
     there = [replace(each, path=f"{directory.rstrip('/')}/{each.path}") for each in checkpoints]
-    unlisted = listing.unnumbered + (listing.rest if listing.cut else 0) + len(listing.shut) - len(closed)
+    unlisted = listing.unnumbered + (listing.rest if listing.cut else 0) + len(shut) - len(closed)
     newest = sorted(files, key=lambda file: file.modified_at, reverse=True)[: 0 if there or unlisted else 3]
-    unrecognized = tuple(file.path for file in newest)
-    return CheckpointListing(
-        tuple(sorted(there, key=lambda each: each.step)), unlisted, listing.rest_step, unrecognized
-    )
+    there.sort(key=lambda each: each.step)
+    return CheckpointListing(tuple(there), unlisted, listing.rest_step, tuple(file.path for file in newest))
 
 
 def _judge(
@@ -123,25 +132,20 @@ def _judge(
     for group in groups:
         modified_at = max(file.modified_at for file in group.files.values())
         age = _age(listing.now, modified_at)
-        is_shut = any(path.startswith(f"{group.root}/") for path in listing.shut)
+        is_shut = any(f"{path}/".startswith(f"{group.root}/") for path in listing.shut)
         if is_shut or not _is_listed(group, listing):
             why = _SHUT if is_shut else _NOT_LOOKED_AT
             yield Checkpoint(group.root, group.step, None, None, why, age, modified_at)
             continue
         kind = _kind(group.root)
+        mark = min(markers[kind] - group.files.keys(), default=None)
         problem = (
             _unfinished(group, marked)
             or _damage(group)
             or _missing_shards(group, listing)
             or _missing_ranks(group)
             or _tracker_problem(group, listing.trackers)
-            or next(
-                (
-                    f"{lost} is missing, but other checkpoints have it"
-                    for lost in sorted(markers[kind] - {*group.files})
-                ),
-                None,
-            )
+            or (f"{mark} is missing, but other checkpoints have it" if mark else None)
             or _lost_files(group, good.get(kind, group))
         )
         if problem is None:
@@ -183,9 +187,10 @@ def _checkpoint_at(path: str) -> tuple[str, str, int] | None:
 
 def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list[_Group]:
     finals = _find_finals(files, steps)
+    runs = _find_runs(files, steps)
     groups: dict[str, _Group] = {}
     for file in files:
-        if file.path not in finals and (place := _place(file.path, steps)):
+        if file.path not in finals and (place := _place(file.path, steps, runs)):
             root, name, step = place
             groups.setdefault(root, _Group(root, step)).files[name] = file
     for path, (file, siblings) in finals.items():
@@ -194,6 +199,16 @@ def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list
         if path in steps or file.modified_at >= newest:  # an older one without a header is a leftover
             step = steps.get(path) or max((group.step for group in numbered), default=0)
             groups[path] = _Group(path, step, {"": file}, is_final=True)
+    single = [group for group in sorted(groups.values(), key=lambda group: group.order) if "" in group.files]
+    names = {group.root: group.root.rpartition("/")[2] for group in single}
+    models = {(each.folder, each.step): each for each in single if not _COMPANION.fullmatch(names[each.root])}
+    beside = set[str]()
+    for group in single:
+        if _COMPANION.fullmatch(names[group.root]) and (model := models.get((group.folder, group.step))):
+            model.files[names[group.root]] = groups.pop(group.root).files[""]
+            beside.add(_kind(group.root))
+    for group in groups.values():
+        group.lacks_model = _kind(group.root) in beside
     return sorted(groups.values(), key=lambda group: group.order)
 
 
@@ -231,31 +246,43 @@ def _age(now: float | None, newest: float) -> float | None:
     return None if now is None or newest > now + CLOCK_SKEW else max(0.0, now - newest)
 
 
-def _place(path: str, steps: Mapping[str, int]) -> tuple[str, str, int] | None:
-    """Return the checkpoint (the topmost folder with a number, or a file), the file's name in it, and the step."""
+def _find_runs(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> set[str]:
+    """Return the folders with a number that hold a run: only checkpoints, or one that is overwritten in place."""
+    above, own, overwritten = set[str](), set[str](), set[str]()
+    for path in (file.path for file in files):
+        if folders := _numbered_folders(path, steps):
+            own.add(folders[-1][0])
+            above |= {folder for folder, step in folders if step != folders[-1][1]}
+            overwritten |= {folder for folder, _ in folders if _LAST.search(path)}
+    return above - own | overwritten
+
+
+def _numbered_folders(path: str, steps: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the folders of a file that have a step; those whose name is only a number may be dates above them."""
     parts = path.split("/")
-    folders = [(depth, _folder_step("/".join(parts[:depth]), steps)) for depth in range(1, len(parts))]
-    numbered = [(depth, step) for depth, step in folders if step is not None]
-    named = [(depth, step) for depth, step in numbered if not parts[depth - 1].isdigit()]
-    if numbered:  # a folder whose name is only a number may be a date above the real one
-        depth, number = (named or numbered)[0]
-        return "/".join(parts[:depth]), "/".join(parts[depth:]), number
-    if found := _COMPANION.fullmatch(path):
-        return f"{found[1]}_{found[3]}_steps.zip", f"{found[2]}.pkl", int(found[3])
+    above = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+    numbered = [(path, step) for path in above if (step := _folder_step(path, steps)) is not None]
+    return [each for each in numbered if not each[0].rpartition("/")[2].isdigit()] or numbered[:1]
+
+
+def _place(path: str, steps: Mapping[str, int], runs: Container[str] = ()) -> tuple[str, str, int] | None:
+    """Return the checkpoint (the topmost folder with a number, or a file), the file's name in it, and the step."""
+    for folder, number in _numbered_folders(path, steps):
+        if folder not in runs:
+            return folder, path[len(folder) + 1 :], number
     if found := _TENSORFLOW.fullmatch(path):
         return found[1], found[3], int(found[2])
-    name = re.sub(r"(?:\.(?:tmp|part|incomplete)){1,3}$", "", parts[-1])
-    is_plain = not name.endswith(WEIGHTS) or name.endswith(".pkl")  # then digits at its end may be anything
+    name = re.sub(rf"(?:\.(?:{PARTIAL})){{1,3}}$", "", path.rpartition("/")[2])
+    is_plain = not name.endswith(WEIGHTS) or name.endswith((".pkl", ".h5", ".hdf5"))  # its last digits may be anything
     step = (step_of if is_plain else file_step)(EXTENSION.sub("", name))
-    if step is None or _SHARD.match(name) or not name.endswith(WEIGHTS) and ("." in name or name.isdigit()):
+    is_named = name.endswith(WEIGHTS) or "." not in name and not name.isdigit()
+    if step is None or not is_named or any(each.match(name) for each in (_SHARD, _RESULTS, _TIME)):
         return None
     return *_first_rank(path), steps.get(path, step)
 
 
 def _first_rank(path: str) -> tuple[str, str]:
-    """Return the path of the generator's or rank 0's file, and the name in the checkpoint of another file."""
-    if _PAIR.search(path):
-        return _PAIR.sub(r"\1G\2", path), path.rpartition("/")[2]
+    """Return the path of rank 0's file, and the name in the checkpoint of another file."""
     found = _RANKED_FILE.search(path)
     return _RANKED_FILE.sub(r"\g<1>0", path), f"rank{found[2]}.pt" if found and int(found[2]) else ""
 
@@ -290,7 +317,8 @@ def _in_place(files: Iterable[CheckpointFile], listing: Listing) -> list[_Group]
 
 
 def _is_in_place(path: str, extensions: str | tuple[str, ...]) -> bool:
-    return path.endswith(extensions) and bool(_IN_PLACE.fullmatch(EXTENSION.sub("", path.rpartition("/")[2])))
+    name = path.rpartition("/")[2]
+    return name.endswith(extensions) and bool(_IN_PLACE.fullmatch(EXTENSION.sub("", name)) or _TIME.fullmatch(name))
 
 
 def _kind(name: str) -> str:
@@ -311,19 +339,19 @@ def _damage(group: _Group) -> str | None:
     for file in files:
         if file.problem:
             return f"{file.path}: {file.problem}"
-        if file.size_bytes == 0 and file.path.endswith(WEIGHTS):
+        if file.size_bytes == 0 and file.path.endswith((*WEIGHTS, ".index.json")):
             return f"{file.path}: empty file"
     if not any(file.size_bytes for file in files):
         return "only empty files"
     for layout in LAYOUTS:
         if layout.last and _lacks_last(group, layout):
             return f"unfinished: {layout.last}, which {layout.made_by} writes last, is missing"
-    if "" not in group.files and not any(file.path.startswith((f"{group.root}/", f"{group.root}.")) for file in files):
-        is_alone = group.root.endswith("_steps.zip") or any(map(_PAIR.search, (file.path for file in files)))
-        return f"{group.root} is missing" if is_alone else None
-    if "" not in group.files and all(map(_WITHOUT_WEIGHTS.search, group.files)):
+    if group.lacks_model or all(map(_WITHOUT_WEIGHTS.search, group.files)):
         return "it contains no weights"
-    return _tensorflow_damage(group)
+    for part in (".index", ".data-") if any(_TENSORFLOW.fullmatch(file.path) for file in files) else ():
+        if not any(name.startswith(part) for name in group.files):
+            return f"{group.root}{part}{'*' * part.endswith('-')} is missing"
+    return None
 
 
 def _lacks_last(group: _Group, layout: Layout) -> bool:
@@ -334,17 +362,8 @@ def _lacks_last(group: _Group, layout: Layout) -> bool:
     else:
         found = None if "" in group.files else find_layout(_finished_name(group.root))
         folders = {group.root} if found and found[0] is layout else set()
-    there = {file.path for file in group.files.values()}
+    there = {file.path for file in group.files.values() if file.size_bytes}
     return any(f"{folder}/{layout.last}".lstrip("/") not in there for folder in folders)
-
-
-def _tensorflow_damage(group: _Group) -> str | None:
-    """Check that the index and all data shards of a TensorFlow checkpoint are there."""
-    parts = [found for file in group.files.values() if (found := _TENSORFLOW.fullmatch(file.path))]
-    counts = {int(found[4]) for found in parts if found[4]}
-    wanted = [f".data-{at:05d}-of-{count:05d}" for count in counts for at in range(count)]
-    missing = [each for each in (".index", *(wanted or [".data-00000-of-00001"])) if each not in group.files]
-    return f"{group.root}{missing[0]} is missing" if parts and missing else None
 
 
 def _missing_shards(group: _Group, listing: Listing) -> str | None:
@@ -360,9 +379,9 @@ def _missing_shards(group: _Group, listing: Listing) -> str | None:
             return f"the shards have {there} bytes, but {path} says {total}"
     numbered = {(found[1], found[3], found[4]) for found in map(_SHARD.match, sizes) if found}
     for stem, count, extension in sorted(numbered):
-        for number in range(1, int(count) + 1):
-            if f"{stem}-{number:05d}-of-{count}{extension}" not in sizes:
-                return f"shard {number} of {int(count)} is missing"
+        for number in range(bool(extension), int(count) + bool(extension)):  # TensorFlow counts from 0
+            if (shard := f"{stem}-{number:05d}-of-{count}{extension}") not in sizes:
+                return f"{shard} is missing"
     return None
 
 
@@ -382,6 +401,9 @@ def _missing_ranks(group: _Group) -> str | None:
         if not any(map(_SURE_RANK.match, labels[family])) and not any(0 in numbers for numbers in sizes):
             continue
         lengths = [max(numbers) + 1 for numbers in zip(*sizes)]
+        world = re.match(r"world_size_(\d+)", labels[family][0])
+        if world and int(world[1]) % len(sizes):  # a node of several may have an equal share of them
+            lengths = [int(world[1])]
         if len(sizes) < prod(lengths):
             return f"{len(sizes)} of {prod(lengths)} files {family} exist"
         small, large = min(sizes.values()), max(sizes.values())
@@ -420,13 +442,18 @@ def _without_step(name: str, step: int) -> str:
 
 
 def _lost_files(group: _Group, before: _Group) -> str | None:
-    """Return which file of the previous checkpoint is missing; a number in a name may be the step or a rank."""
-    there = {_without_step(name, group.step) for name in group.files}
-    kept = _weighs_the_same(group, before)
-    for name in sorted(before.files.keys() - group.files.keys()):
-        if name.endswith(WEIGHTS) and _without_step(name, before.step) not in there:
-            if not kept or not (_RANK.search(name) or _SHARD.match(name) or name.endswith(".distcp")):
-                return f"{name} is missing, but the previous checkpoint has it"
+    """Return which file of the previous checkpoint is missing, unless others of its size replace it."""
+    there, had = ({_without_step(name, each.step): name for name in each.files} for each in (group, before))
+    added = sum(group.files[there[each]].size_bytes for each in there.keys() - had if each.endswith(WEIGHTS))
+    lost = sorted(had[each] for each in had.keys() - there)
+    kept, gone = _weighs_the_same(group, before), [name for name in lost if name.endswith(WEIGHTS)]
+    if added and added >= 0.9 * sum(before.files[name].size_bytes for name in gone):
+        gone = []  # another format, or other names
+    if any(map(_SHARD.match, group.files)):
+        gone += [name for name in lost if name.endswith(".index.json")]
+    for name in gone:
+        if not kept or not (_RANK.search(name) or _SHARD.match(name) or name.endswith(".distcp")):
+            return f"{name} is missing, but the previous checkpoint has it"
     return None
 
 

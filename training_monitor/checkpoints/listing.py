@@ -12,11 +12,12 @@ from training_monitor.core.errors import ParseError
 from training_monitor.core.models import CheckpointFile
 from training_monitor.core.regex import regex
 
-WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz", ".pkl")
+WEIGHTS = tuple(f".{end}" for end in "safetensors pt pth th ckpt bin distcp tar zip npz pkl keras h5 hdf5".split())
 LOOKED_INTO = tuple(ending for ending in WEIGHTS if ending != ".distcp")
-EXTENSION = regex(r"(?:\.pth?)?\.\w+$")
-UNFINISHED_FOLDER = regex(r"(\.partial_save)?([._-](orbax-checkpoint-)?tmp.*|-unfinished|\.part|\.incomplete)$")
-_FILE_NAME = ("[^/]*[-_]", "([0-9]{3,12})", "(-v[0-9]{1,3})?")  # of a file whose name is of no layout
+EXTENSION = regex(r"(?:\.pth?|\.weights)?\.\w+$")
+PARTIAL = "tmp|part|partial|incomplete|filepart|crdownload|aria2"  # endings while a file is copied or downloaded
+UNFINISHED_FOLDER = regex(rf"(\.partial_save)?([._-](orbax-checkpoint-)?tmp.*|-unfinished|\.({PARTIAL}))$")
+_FILE_NAME = ("([^/]*[-_]|[a-z]+0)", "([0-9]{3,12})", "(-v[0-9]{1,3})?")  # of a file whose name is of no layout
 LARGE = 65536
 _LOCAL_FILE_SYSTEMS = ("ext2/ext3", "xfs", "tmpfs")  # others compress, or count blocks differently
 
@@ -46,19 +47,20 @@ def format_ranking() -> str:
     rules = [(".", each.before, STEP, each.after) for each in LAYOUTS if each.before is not None]
     rules.append(("f", *_FILE_NAME))
     lines = [
+        r"/\/[.][^/]/d",  # hidden
         r"s#^(.) (.*/)([^/]*)$#\1 \3/\2\3#",  # f NAME/./FOLDER/NAME
         rf"/^f ({'|'.join(TRACKERS).replace('.', '[.]')})\//{{",
         "s#^f [^/]*/#tracker/#p",
         "d",
         "}",
         r"s#^d ([^/]*)[._-]orbax-checkpoint-tmp[^/]*/#d \1/#",
-        r"s#^d ([^/]*)([._-]tmp[^/]*|[.]part|[.]incomplete)/#d \1/#",
+        rf"s#^d ([^/]*)([._-]tmp[^/]*|[.]({PARTIAL}))/#d \1/#",
         r"s#^d ([^/]*)[.]partial_save/#d \1/#",
         r"s#^(.) ([^/]*)-unfinished/#\1 \2/#",
         r"s#^d ([^/]*)-state/#f \1/#",  # kohya
-        r"s#^f ([^/]*)([.](tmp|part|incomplete)){1,3}/#f \1/#",
+        rf"s#^f ([^/]*)([.]({PARTIAL})){{1,3}}/#f \1/#",
         r"s#^f ([^/]*)[.][A-Za-z0-9_]+/[.]/#f \1/./#",
-        r"s#^f ([^/]*)[.]pth?/[.]/#f \1/./#",
+        r"s#^f ([^/]*)[.](pth?|weights)/[.]/#f \1/./#",
         r"/^d [0-9]{1,12}\//{",
         "h",
         "s#^d [^/]*/#open/#p",
@@ -89,7 +91,7 @@ class Listing:
 
     `looked_into` has the inspected files, and folders whose files were all inspected. If `cut`, `files` covers only the
     paths in `listed`; those in `too_large` have too many files. `rest` steps from `rest_step` down, and `unnumbered`
-    files without a number, were not inspected. The folders in `shut` could not be entered.
+    files without a number, were not inspected. What is in `shut` could not be read, or was not since it is a link.
     """
 
     files: list[CheckpointFile] = field(default_factory=list)
@@ -159,6 +161,8 @@ def parse_listing(text: str, directory: str = "") -> Listing | None:
             listing.totals[path] = int(content)
         elif kind == "step" and re.fullmatch(r"\d{1,12}", content):
             listing.steps[path] = int(content)
+        elif kind == "linked" and (path.endswith(WEIGHTS) or find_layout(path.rpartition("/")[2])):
+            listing.shut.append(path)
         elif kind == "tracker":
             listing.trackers[path] = content.strip()
         elif kind == "cut":

@@ -38,7 +38,7 @@ class Layout(NamedTuple):
 
 
 STEP = "([0-9]{1,12})"
-WORD = "(global[_-]?step|step|checkpoint|ckpt|iteration|iter|batch|epoch)"
+WORD = "(global[_-]?step|step|checkpoint|ckpt|chkpnt|iteration|iter|batch|epoch)"
 # The first row that fits a name decides.
 LAYOUTS = (
     Layout("Lightning, NeMo", "([^/]*[^a-z/])?step=", "([^0-9/][^/]*)?"),  # epoch=1-step=500-val_loss=0.25-last

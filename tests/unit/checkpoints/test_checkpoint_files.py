@@ -118,12 +118,20 @@ def test_every_usual_name_is_understood(subtests: pytest.Subtests) -> None:
         ("checkpoint_9120", "checkpoint_9120", 9120),
         ("logs/ckpt-12", "logs/ckpt-12", 12),
         ("G_800.pth", "G_800.pth", 800),
+        ("model_epoch_12.keras", "model_epoch_12.keras", 12),
+        ("ckpt-epoch-30.weights.h5", "ckpt-epoch-30.weights.h5", 30),
+        ("model_state_epoch_12.th", "model_state_epoch_12.th", 12),
+        ("model020000.pt", "model020000.pt", 20000),
+        ("chkpnt7000.pth", "chkpnt7000.pth", 7000),
+        ("epoch_2/step_1500/model.pt", "epoch_2/step_1500", 1500),
     ]:
         with subtests.test(file=file, root=root, step=step):
             assert shown(file) == [(f"/c/{root}", step, None)]
 
 
 def test_the_parts_of_a_tensorflow_checkpoint_are_one(subtests: pytest.Subtests) -> None:
+    padded = ("cp-0070.ckpt.index", "cp-0070.ckpt.data-00000-of-00001")
+    assert shown(*padded) == [("/c/cp-0070.ckpt", 70, None)]
     for name in ("model.ckpt", "run/model.ckpt", "ckpt"):
         index, one, two = f"{name}-70.index", f"{name}-70.data-00000-of-00002", f"{name}-70.data-00001-of-00002"
         for files, reason in [
@@ -133,7 +141,7 @@ def test_the_parts_of_a_tensorflow_checkpoint_are_one(subtests: pytest.Subtests)
             ((index, one), f"{name}-70.data-00001-of-00002 is missing"),
             ((one, two), f"{name}-70.index is missing"),
             ((f"{name}-70.meta",), f"{name}-70.index is missing"),
-            ((index, f"{name}-70.meta"), f"{name}-70.data-00000-of-00001 is missing"),
+            ((index, f"{name}-70.meta"), f"{name}-70.data-* is missing"),
         ]:
             with subtests.test(files=files):
                 assert shown(*files) == [(f"/c/{name}-70", 70, reason)]
@@ -145,7 +153,7 @@ def test_the_networks_of_a_gan_are_one_checkpoint() -> None:
     assert problem(*older, "G_900.pth", "D_900.pth", more="bad truncated ./D_900.pth") == "D_900.pth: truncated"
     assert problem(*older, "G_900.pth", "0:D_900.pth") == "D_900.pth: empty file"
     assert problem(*older, "G_900.pth") == "D_800.pth is missing, but the previous checkpoint has it"
-    assert problem(*older, "D_900.pth") == "G_900.pth is missing"
+    assert problem(*older, "D_900.pth") == "it contains no weights"
 
 
 def test_a_short_number_is_a_step_only_in_a_series() -> None:
@@ -163,10 +171,40 @@ def test_a_folder_without_weights_is_not_complete(subtests: pytest.Subtests) -> 
         ("step=9-last/context/nemo_tokenizer/tokenizer.model",),
         ("checkpoint-9/trainer_state.json", "checkpoint-9/tokenizer.json", "checkpoint-9/special_tokens_map.json"),
         ("step_9/config.json", "step_9/README.md"),
+        ("checkpoint-9/trainer_state.json", "checkpoint-9/optimizer.pt", "checkpoint-9/rng_state_0.pth"),
+        ("step_9/optimizer.bin", "step_9/scheduler.bin", "step_9/random_states_0.pkl"),
+        ("checkpoint-9/latest", "checkpoint-9/global_step9/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"),
+        ("samples/step_9/0001.png", "samples/step_9/prompts.txt"),
+        ("profile_trace/iteration_9/rank0_trace.json",),
     ]:
         with subtests.test(files=files):
             assert problem(*files) == "it contains no weights"
     assert problem("step=9-last/context/io.json", "step=9-last/weights/common.pt") is None
+
+
+def test_a_folder_of_checkpoints_is_no_checkpoint_even_with_a_number_in_its_name() -> None:
+    sweep = ("x_batch_64/checkpoint-200/a.pt", "x_batch_64/checkpoint-400/a.pt")
+    assert [(path, step) for path, step, _ in shown(*sweep)] == [
+        ("/c/x_batch_64/checkpoint-200", 200),
+        ("/c/x_batch_64/checkpoint-400", 400),
+    ]
+    assert shown("checkpoint-50/global_step48/a.pt", "checkpoint-50/b.pt") == [("/c/checkpoint-50", 50, None)]
+    assert shown("48213/last.ckpt", "48213/best.ckpt", "48309/last.ckpt")[-1] == ("/c/48309/last.ckpt", 0, None)
+
+
+def test_the_optimizer_of_a_model_in_another_file_belongs_to_it() -> None:
+    for model, other in (("model_{}.pt", "optimizer_{}.pt"), ("model0{}.pt", "opt0{}.pt"), ("a_{}.pt", "ema_{}.pt")):
+        older = (model.format(300), other.format(300))
+        assert shown(*older) == [(f"/c/{older[0]}", 300, None)]
+        assert problem(*older, model.format(600), other.format(600), more=f"bad cut ./{model.format(600)}") is not None
+        assert "missing, but the previous" in str(problem(*older, model.format(600)))
+        assert problem(*older, other.format(600)) == "it contains no weights"
+    assert problem("muon_optimizer_step_300.pt", "muon_optimizer_step_600.pt") is None  # the name of a run
+
+
+def test_a_time_in_a_name_is_no_step_but_an_order() -> None:
+    found = shown("model_20250612_090000.pt", "model_20250611_153000.pt")
+    assert found[-1] == ("/c/model_20250612_090000.pt", 0, None)
 
 
 def test_what_carries_no_step_is_no_checkpoint(subtests: pytest.Subtests) -> None:
@@ -191,6 +229,9 @@ def test_what_carries_no_step_is_no_checkpoint(subtests: pytest.Subtests) -> Non
         "stepping/x.pt",
         "v2/model.pt",
         "train_500.log",
+        "val_predictions_step_500.pt",
+        ".Trash-0/files/checkpoint-500/a.pt",
+        "._step_500.pt",
     ]:
         with subtests.test(file=file):
             assert shown(file) == []
@@ -261,8 +302,10 @@ def test_the_ranks_and_companions_of_a_single_file_are_one_checkpoint() -> None:
     assert (only.path, only.step, only.size_bytes) == ("/c/ep1-ba100-rank0.pt", 100, 400)
     steps = [(f"m_{n}_steps.zip", f"m_replay_buffer_{n}_steps.pkl", f"m_vecnormalize_{n}_steps.pkl") for n in (50, 100)]
     assert shown(*steps[0], *steps[1]) == [("/c/m_50_steps.zip", 50, None), ("/c/m_100_steps.zip", 100, None)]
-    assert problem(*steps[0], steps[1][0]) == "replay_buffer.pkl is missing, but the previous checkpoint has it"
-    assert problem(*steps[0], steps[1][1]) == "m_100_steps.zip is missing"
+    assert (
+        problem(*steps[0], steps[1][0]) == "m_replay_buffer_50_steps.pkl is missing, but the previous checkpoint has it"
+    )
+    assert problem(*steps[0], steps[1][1]) == "it contains no weights"
 
 
 def test_steps_are_numbers_and_never_sorted_as_text() -> None:
@@ -337,15 +380,22 @@ def test_a_temporary_name_is_refused_with_its_step(subtests: pytest.Subtests) ->
         ("500/default.orbax-checkpoint-tmp-17/a.bin", "500/_CHECKPOINT_METADATA"),
         ("500.partial_save.orbax-checkpoint-tmp/a.bin",),
         ("step_500/.metadata.tmp", "step_500/__0_0.distcp"),
+        ("step_500/model.pt", "step_500/.optimizer.pt.k2LmZ8"),
+        ("step_500/model.safetensors", "step_500/model.safetensors.aria2"),
+        ("step_500.pt.partial",),
     ]:
         with subtests.test(files=files):
             [(_, step, reason)] = shown(*files)
             assert step == 500 and str(reason).startswith("unfinished: ")
 
 
+def test_a_name_with_the_letters_of_a_temporary_one_is_not_refused() -> None:
+    assert problem("LightMPNN-epoch=11-step=500.ckpt") is None
+
+
 def test_a_missing_shard_of_a_numbered_set_is_refused() -> None:
     shards = [f"checkpoint-5/model-0000{number}-of-00005.safetensors" for number in (1, 2, 4, 5)]
-    assert problem(*shards) == "shard 3 of 5 is missing"
+    assert problem(*shards) == "checkpoint-5/model-00003-of-00005.safetensors is missing"
     assert problem(*shards, "checkpoint-5/model-00003-of-00005.safetensors") is None
 
 
@@ -356,7 +406,27 @@ def test_a_shard_that_the_index_names_and_that_is_missing_is_refused() -> None:
     assert problem(index, "checkpoint-5/a.safetensors", "checkpoint-5/b.safetensors", more=more) is None
 
 
+def test_an_index_that_the_one_before_has_must_be_there_and_not_be_empty() -> None:
+    shards = {step: [f"checkpoint-{step}/m-0000{n}-of-00002.safetensors" for n in (1, 2)] for step in (5, 6)}
+    older = (*shards[5], "checkpoint-5/m.safetensors.index.json")
+    assert "index.json is missing" in str(problem(*older, *shards[6]))
+    assert problem(*shards[5], "0:checkpoint-5/m.safetensors.index.json") is not None
+    assert problem(*older, "200:checkpoint-6/m.safetensors") is None
+
+
+def test_weights_in_another_format_replace_those_of_the_one_before() -> None:
+    assert problem("400:checkpoint-5/pytorch_model.bin", "400:checkpoint-6/model.safetensors") is None
+    assert problem("400:checkpoint-5/pytorch_model.bin", "40:checkpoint-6/model.safetensors") is not None
+
+
+def test_the_ranks_of_nemo_1_are_folders_around_the_file() -> None:
+    older = ("mp_rank_00/gpt-step=3.ckpt", "mp_rank_01/gpt-step=3.ckpt")
+    assert shown(*older) == [("/c/mp_rank_00/gpt-step=3.ckpt", 3, None)]
+    assert problem(*older, "mp_rank_00/gpt-step=4.ckpt") is not None
+
+
 def test_a_distributed_checkpoint_without_its_metadata_is_refused() -> None:
+    assert problem("step_5/__0_0.distcp", "0:step_5/.metadata") is not None
     assert (
         problem("step_5/__0_0.distcp", "step_5/__1_0.distcp")
         == "unfinished: .metadata, which torch writes last, is missing"
@@ -456,8 +526,9 @@ def test_all_ranks_there_is_complete(subtests: pytest.Subtests) -> None:
         ZERO + MODEL,
         ZERO + ZERO_3,
         FSDP,
-        [f"checkpoint-9/rng_state_{rank}.pth" for rank in range(4)],
-        [f"checkpoint-9/rng_state_{rank}.pth" for rank in range(8, 16)],
+        ["checkpoint-9/a.pt", *(f"checkpoint-9/rng_state_{rank}.pth" for rank in range(4))],
+        ["checkpoint-9/a.pt", *(f"checkpoint-9/rng_state_{rank}.pth" for rank in range(8, 16))],
+        FSDP[:2] + FSDP[4:6] + FSDP[8:10],  # on the disk of one of two nodes
         [f"iter_0000009/mp_rank_0{a}_00{b}/model_optim_rng.pt" for a in (0, 1) for b in (0, 1, 2)],
         [f"step_9/__{rank}_0.distcp" for rank in (0, 2)] + ["step_9/.metadata"],
         ["step_9/lora_rank_16.safetensors", "step_9/lora_rank_64.safetensors"],
@@ -483,9 +554,10 @@ def test_a_gap_in_the_ranks_or_a_rank_of_one_kind_only_is_refused(subtests: pyte
         (
             FSDP,
             FSDP[7],
-            "3 ranks of global_step_9/actor/optim_world_size_4_rank_*.pt, but 4 of global_step_9/actor/mod",
+            "3 of 4 files global_step_9/actor/optim_world_size_4_rank_*.pt",
         ),
-        ([f"checkpoint-9/rng_state_{n}.pth" for n in range(4)], "checkpoint-9/rng_state_2.pth", "3 of 4 files check"),
+        (["checkpoint-9/a.pt", *(f"checkpoint-9/rng_state_{n}.pth" for n in range(4))],)
+        + ("checkpoint-9/rng_state_2.pth", "3 of 4 files check"),
         (["ep1-ba9-rank0.pt", "ep1-ba9-rank1.pt", "ep1-ba9-rank2.pt"], "ep1-ba9-rank0.pt", "2 of 3 files ep1-ba9-rank"),
         (["ep1-ba9-rank0.pt", "ep1-ba9-rank1.pt", "ep1-ba9-rank2.pt"], "ep1-ba9-rank1.pt", "2 of 3 files ep1-ba9-rank"),
         ([f"iter_0000009/mp_rank_0{n}/a.pt" for n in range(3)], "iter_0000009/mp_rank_01/a.pt", "2 of 3 files iter"),
@@ -546,7 +618,7 @@ def test_a_file_much_smaller_than_before_is_refused_once() -> None:
 
 @pytest.mark.parametrize("name", ["data.pt", "scheduler.pt", "replay.json", "metrics.bin"])
 def test_other_files_may_shrink(name: str) -> None:
-    assert problem(f"900000:step_5/{name}", f"100000:step_6/{name}") is None
+    assert problem(f"900000:step_5/{name}", "step_5/a.pt", f"100000:step_6/{name}", "step_6/a.pt") is None
 
 
 def test_single_files_are_compared_with_those_of_their_name_only() -> None:
@@ -635,7 +707,7 @@ def test_a_file_with_a_hole_is_refused_on_a_local_disk(subtests: pytest.Subtests
         ("nfs", 1_000_000, 100, "a.pt", None),
         ("", 1_000_000, 100, "a.pt", None),
         ("xfs", 1000, 0, "a.pt", None),
-        ("xfs", 1_000_000, 100, "a.log", None),
+        ("xfs", 1_000_000, 100, "a.dat", None),
     ]:
         with subtests.test(disk=disk, size=size, blocks=blocks, name=name, reason=reason):
             found = parse_listing(
@@ -758,6 +830,23 @@ def states(listing: CheckpointListing) -> dict[int, bool | None]:
 
 
 STEP_8 = ("file 100 1000 ./step_8/a.pt", "file 100 1000 ./step_8/b.pt", "listed ./step_8", "looked ./step_8")
+
+
+def test_what_may_not_be_read_or_is_a_link_is_unknown(subtests: pytest.Subtests) -> None:
+    for line in (
+        "shut ./step_6/b.pt",
+        "shut ./step_6.pt",
+        "linked ./step_6",
+        "linked ./step_6/b.pt",
+        "linked ./step_6.pt",
+    ):
+        with subtests.test(line=line):
+            file = "step_6.pt" if line.endswith("step_6.pt") else "step_6/a.pt"
+            for files in (("step_5/a.pt", file), ("step_5/a.pt",)):
+                assert [(each.step, each.complete) for each in read(*files, more=line)] == [(5, True), (6, None)]
+    for line in ("linked ./coco_2017", "linked ./step_5/tokenizer.json", "shut ./best.pt"):
+        found = parse_listing(listing("step_5/a.pt", "best.pt", more=line))
+        assert found and group_checkpoints(found, "/c").unknown == 0
 
 
 def test_in_a_cut_listing_only_what_was_listed_whole_is_judged() -> None:

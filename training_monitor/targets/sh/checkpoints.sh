@@ -2,7 +2,7 @@
 # are printed; of a larger one `cut`, and the files of as many of the newest checkpoints as fit, whole or not at all.
 # checkpoints/listing.py says what a line means.
 # needs: _folder _up_to _enough _most_files _most_bytes _most_weights _most_unnumbered
-# needs: _ranking _endings _looked_into _trackers _tracker_names
+# needs: _ranking _endings _partial _looked_into _trackers _tracker_names
 # paths: _folder
 
 _newline='
@@ -22,6 +22,7 @@ _on_each() { # LINES PROGRAM...
 _has() { case $_newline$2 in *"$_newline$1"*) ;; *) return 1 ;; esac; } # BEGIN-OF-A-LINE LINES
 _say() { printf '%s\n' "$@"; }
 _bad() { printf 'bad %s %s\n' "$1" "$_file"; }
+_whole() { case $(tail -c 99 "$_file" | tr -d ' \n\r') in *\}) ;; *) _bad "truncated:_no_closing_brace" ;; esac; }
 # 8 bytes of header length (little endian), a JSON header, and data up to the largest end in data_offsets: 8 + length +
 # end must be the file's size. kohya (ss_steps) and ai-toolkit (training_info) put the step in the header.
 _safetensors() {
@@ -55,7 +56,11 @@ _torch() {
   case "$2 $3" in
   '80 75')
     tail -c 65557 "$1" | grep -q "$(printf 'PK\005\006')" || _bad "truncated:_no_zip_end_record" ;;
-  '128 '[2-5] | '31 139' | '137 72' | '40 '*) ;;
+  '137 72')
+    case $(od -An -tu1 -j 8 -N 1 "$1") in *[23]) _at=28 ;; *1) _at=44 ;; *) _at=40 ;; esac # the end of the file
+    _end=$(od -An -tu8 -j $_at -N 8 "$1" | tr -d ' ')
+    [ "${_end:-0}" -le "$_size" ] 2>/dev/null || _bad "truncated:_${_size}_of_${_end}_bytes" ;;
+  '128 '[2-5] | '31 139' | '40 '*) ;;
   '0 0') _bad "only_zeros_at_its_start" ;;
   *) case $1 in *.bin | *.tar | *.pkl) ;; *) _bad "neither_a_zip_archive_nor_a_pickle" ;; esac ;;
   esac
@@ -84,8 +89,10 @@ _look_into() {
   IFS=$_newline
   for _line in $_some; do
     IFS=$_blanks; _size=${_line#file }; _size=${_size%% *}; _file=./${_line#* ./}
+    [ -r "$_file" ] || { _say "shut $_file"; continue; }
     case $_file in
-    *.index.json) _index ;;
+    *.index.json) _whole; _index ;;
+    */trainer_state.json) _whole ;;
     */train_state.json) _train_state ;;
     *)
       if _is_in "${_file##*/}" "$_tracker_names"; then _tracker
@@ -120,7 +127,7 @@ _rank() {
       find "$@" -mindepth 1 ! -path "*$_newline*" -type d -name "*[0-9]*" -prune -exec printf "d %s\n" {} + \
         -o ! -path "*$_newline*" -type f -exec printf "f %s\n" {} +' sh |
       grep -v '^f .*/[0-9]\{1,12\}/\|^f .*-[0-9]\{5\}-of-[0-9]\{5\}[.]' |
-      grep -e '^d ' -e "[.]\($_endings\)\([.]tmp\|[.]part\|[.]incomplete\)*\$" -e '_steps[.]pkl$' -e '-unfinished$' \
+      grep -e '^d ' -e "[.]\($_endings\)\([.]\($_partial\)\)*\$" -e '_steps[.]pkl$' -e '-unfinished$' \
         -e "/\($_trackers\)\$" |
       sed -nE "$_ranking")
     _open=''
@@ -236,9 +243,10 @@ _look_at_unnumbered() {
 
 # Folders that may not be read, and links that lead nowhere.
 _list_closed() {
-  find . ! -path "*$_newline*" \( -type d ! -name lost+found -o -type l -name 'latest-rank*' \) -exec sh -c '
+  find . ! -path "*$_newline*" \( -type d ! -name lost+found -o -type l -path '*[0-9]*' \) -exec sh -c '
     for _file; do
       if [ ! -L "$_file" ]; then [ -r "$_file" ] && [ -x "$_file" ] || printf "shut %s\n" "$_file"
-      else [ -e "$_file" ] || printf "link %s\n" "$(ls -ld "$_file" | tr "\n" " ")"; fi
+      elif [ -e "$_file" ]; then printf "linked %s\n" "$_file"
+      else case $_file in */latest-rank*) printf "link %s\n" "$(ls -ld "$_file" | tr "\n" " ")" ;; esac; fi
     done' sh {} +
 }
