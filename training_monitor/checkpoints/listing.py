@@ -12,7 +12,8 @@ from training_monitor.core.errors import ParseError
 from training_monitor.core.models import CheckpointFile
 from training_monitor.core.regex import regex
 
-WEIGHTS = tuple(f".{end}" for end in "safetensors pt pth th ckpt bin distcp tar zip npz pkl keras h5 hdf5".split())
+_ZIPPED = (".keras", ".zip", ".npz", ".th")
+WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".pkl", ".h5", ".hdf5", *_ZIPPED)
 LOOKED_INTO = tuple(ending for ending in WEIGHTS if ending != ".distcp")
 EXTENSION = regex(r"(?:\.pth?|\.weights)?\.\w+$")
 PARTIAL = "tmp|part|partial|incomplete|filepart|crdownload|aria2"  # endings while a file is copied or downloaded
