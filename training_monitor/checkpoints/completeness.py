@@ -401,9 +401,8 @@ def _missing_ranks(group: _Group) -> str | None:
         if not any(map(_SURE_RANK.match, labels[family])) and not any(0 in numbers for numbers in sizes):
             continue
         lengths = [max(numbers) + 1 for numbers in zip(*sizes)]
-        world = re.match(r"world_size_(\d+)", labels[family][0])
-        if world and int(world[1]) % len(sizes):  # a node of several may have an equal share of them
-            lengths = [int(world[1])]
+        if (world := re.match(r"world_size_(\d+)", labels[family][0])) and int(world[1]) % len(sizes):
+            lengths = [int(world[1])]  # the disk of one node of several may have an equal share of them
         if len(sizes) < prod(lengths):
             return f"{len(sizes)} of {prod(lengths)} files {family} exist"
         small, large = min(sizes.values()), max(sizes.values())
