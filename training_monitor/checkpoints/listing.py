@@ -124,6 +124,15 @@ def _is_below(path: str, folders: set[str]) -> bool:
     return "." in folders or any("/".join(parts[:depth]) in folders for depth in range(1, len(parts) + 1))
 
 
+def _is_of_checkpoint(link: str) -> bool:
+    """Return whether a link has the name of a checkpoint, or is one of its files with weights."""
+    *folders, name = link.split("/")
+    is_weights = name.endswith(WEIGHTS)
+    return bool(find_layout(EXTENSION.sub("", name) if is_weights else name)) or (
+        is_weights and any(map(find_layout, folders))
+    )
+
+
 def parse_listing(text: str, directory: str = "") -> Listing | None:
     """Parse the listing script's output; None if the directory does not exist. Raises ParseError."""
     lines = text.split("\n")
@@ -162,7 +171,7 @@ def parse_listing(text: str, directory: str = "") -> Listing | None:
             listing.totals[path] = int(content)
         elif kind == "step" and re.fullmatch(r"\d{1,12}", content):
             listing.steps[path] = int(content)
-        elif kind == "linked" and (path.endswith(WEIGHTS) or find_layout(path.rpartition("/")[2])):
+        elif kind == "linked" and _is_of_checkpoint(path):
             listing.shut.append(path)
         elif kind == "tracker":
             listing.trackers[path] = content.strip()

@@ -844,7 +844,7 @@ def test_what_may_not_be_read_or_is_a_link_is_unknown(subtests: pytest.Subtests)
             file = "step_6.pt" if line.endswith("step_6.pt") else "step_6/a.pt"
             for files in (("step_5/a.pt", file), ("step_5/a.pt",)):
                 assert [(each.step, each.complete) for each in read(*files, more=line)] == [(5, True), (6, None)]
-    for line in ("linked ./coco_2017", "linked ./step_5/tokenizer.json", "shut ./best.pt"):
+    for line in ("linked ./coco_2017", "linked ./step_5/tokenizer.json", "linked ./data/img_7.bin", "shut ./best.pt"):
         found = parse_listing(listing("step_5/a.pt", "best.pt", more=line))
         assert found and group_checkpoints(found, "/c").unknown == 0
 

@@ -246,7 +246,8 @@ _list_closed() {
   find . ! -path "*$_newline*" \( -type d ! -name lost+found -o -type l -path '*[0-9]*' \) -exec sh -c '
     for _file; do
       if [ ! -L "$_file" ]; then [ -r "$_file" ] && [ -x "$_file" ] || printf "shut %s\n" "$_file"
-      elif [ -e "$_file" ]; then printf "linked %s\n" "$_file"
+      elif [ -e "$_file" ]; then
+        case $(readlink "$_file") in /* | ../* | */../*) printf "linked %s\n" "$_file" ;; esac # others: another name
       else case $_file in */latest-rank*) printf "link %s\n" "$(ls -ld "$_file" | tr "\n" " ")" ;; esac; fi
     done' sh {} +
 }
