@@ -228,11 +228,7 @@ def test_a_cancelled_call_ends_its_command_and_is_not_answered(tmp_path: Path) -
 def test_a_call_that_waits_for_its_turn_can_be_cancelled(tmp_path: Path) -> None:
     with Client(version=OLD, code=SLOW) as client:
         asked = [
-            client.request(
-                "tools/call",
-                name="check",
-                arguments={"what": str(tmp_path / f"{number}")},
-            )
+            client.request("tools/call", name="check", arguments={"what": str(tmp_path / f"{number}")})
             for number in range(server.MOST_AT_ONCE + 3)
         ]
         for number in range(server.MOST_AT_ONCE):
@@ -246,10 +242,7 @@ def test_a_call_that_waits_for_its_turn_can_be_cancelled(tmp_path: Path) -> None
 def test_progress_is_told_to_who_wants_it(tmp_path: Path) -> None:
     with Client(version=OLD, code=SLOW) as client:
         running = client.request(
-            "tools/call",
-            name="check",
-            arguments={"what": str(tmp_path / "begun")},
-            meta={"progressToken": "mine"},
+            "tools/call", name="check", arguments={"what": str(tmp_path / "begun")}, meta={"progressToken": "mine"}
         )
         told = [client.read() for _ in range(2)]
         assert [each["method"] for each in told] == ["notifications/progress"] * 2

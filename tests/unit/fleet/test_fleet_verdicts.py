@@ -116,10 +116,8 @@ def test_a_process_that_is_gone_with_its_log_is_told() -> None:
     watch.look()
     watch.world.machine("local").path, watch.world.machine("local").pid = "", None
     found = watch.row().health()
-    assert (found.level, found.reason) == (
-        "unknown",
-        "its process and its log no longer exist",
-    ) and watch.told == ["failed"]
+    assert (found.level, found.reason) == ("unknown", "its process and its log no longer exist")
+    assert watch.told == ["failed"]
 
 
 def test_a_finished_training_whose_log_is_removed_has_finished() -> None:

@@ -10,15 +10,7 @@ import zlib
 import pytest
 
 from training_monitor.core.errors import ParseError
-from training_monitor.fleet.history import (
-    FIELDS,
-    LONGEST_STATUS,
-    format_row,
-    pack_chunk,
-    parse_row,
-    thin,
-    unpack_chunk,
-)
+from training_monitor.fleet.history import FIELDS, LONGEST_STATUS, format_row, pack_chunk, parse_row, thin, unpack_chunk
 from training_monitor.fleet.values import FleetSample
 
 NOW = 1_750_000_000.0  # five minutes and 100 seconds after an hour began

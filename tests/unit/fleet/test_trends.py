@@ -103,8 +103,7 @@ def test_what_is_outside_of_the_time_is_left_out() -> None:
 
 def test_the_newest_price_is_projected() -> None:
     samples = seen(
-        {"cost_per_hour": 1.0, "total_cost": 1.0},
-        {"cost_per_hour": 2.0, "total_cost": 1.1, "eta_seconds": 7200.0},
+        {"cost_per_hour": 1.0, "total_cost": 1.0}, {"cost_per_hour": 2.0, "total_cost": 1.1, "eta_seconds": 7200.0}
     )
     found = project_cost(samples, hours=24)
     assert (found.dollars_per_hour, found.spent, found.hours, found.dollars) == (2, 1.1, 24, 48)

@@ -21,16 +21,7 @@ from tests.fakes import EPOCH
 from tests.unit.runs.run_world import run
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
 from training_monitor.runs.csv_export import MATRIX_HEADER, OVERALL_HEADER, RunCsv, safe_name
-from training_monitor.runs.values import (
-    FINISHED,
-    KILLED,
-    RUNNING,
-    Estimate,
-    MetricHistory,
-    RunRow,
-    RunsSnapshot,
-    Usage,
-)
+from training_monitor.runs.values import FINISHED, KILLED, RUNNING, Estimate, MetricHistory, RunRow, RunsSnapshot, Usage
 from training_monitor.targets.proc_stat import Identity
 
 USAGE = Usage(150.0, 2**30, 512.0, 8, 2**36, 81920.0)

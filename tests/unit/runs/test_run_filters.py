@@ -120,11 +120,4 @@ def test_a_column_that_is_none_is_named() -> None:
 def test_the_columns_of_the_document_are_all_there() -> None:
     titles = [column.title for column in IN_FILES]
     assert [column.place for column in IN_FILES] == [*range(1, 31)]
-    assert titles[24] == "Wandb URL" and titles[:6] == [
-        "Run Name",
-        "Status",
-        "Phase",
-        "Epoch",
-        "Batch",
-        "Run Elapsed",
-    ]
+    assert titles[24] == "Wandb URL" and titles[:6] == ["Run Name", "Status", "Phase", "Epoch", "Batch", "Run Elapsed"]

@@ -298,9 +298,7 @@ def test_cpu_is_what_was_used_between_two_looks() -> None:
     assert row.cpu_percent == 800
 
 
-def test_at_the_first_look_cpu_is_what_the_run_measured(
-    subtests: pytest.Subtests,
-) -> None:
+def test_at_the_first_look_cpu_is_what_the_run_measured(subtests: pytest.Subtests) -> None:
     for before in [
         None,
         look(run(), None),

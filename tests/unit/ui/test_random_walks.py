@@ -204,9 +204,7 @@ def whom(press: Press) -> tuple[str, ...]:
 
 
 @every_walk
-def test_a_question_keeps_its_members_until_it_is_answered(
-    seed: int,
-) -> None:
+def test_a_question_keeps_its_members_until_it_is_answered(seed: int) -> None:
     shots = walk(seed)[1]
     for (shot, frame), (later, _) in zip(shots, shots[1:]):
         for key, action in ACTIONS.items():
@@ -233,12 +231,7 @@ def test_read_only_asks_no_question_and_does_nothing(seed: int) -> None:
 def test_the_walks_come_to_every_screen_and_do_both() -> None:
     presses = [press for seed in WALK_SEEDS for press in walk(seed)[0]]
     assert {press.after.screen for press in presses} == {*TABLES}
-    assert {command.name for press in presses for command in press.commands} >= {
-        "stop",
-        "destroy",
-        "quit",
-        "resume",
-    }
+    assert {command.name for press in presses for command in press.commands} >= {"stop", "destroy", "quit", "resume"}
 
 
 @every_walk

@@ -162,12 +162,7 @@ ROWS = (
     ended("gone", KILLED, "its process is gone, and it said nothing before"),
     RunRow(run("elsewhere", metrics={"loss": "nan"}), UNKNOWN, "it runs on gpu-7 and is not visible from here"),
 )
-SNAPSHOT = RunsSnapshot(
-    ROWS,
-    Usage(819.5, 8192 * MIB, 80422.0, 16.0, 64 * 1024 * MIB, 163840.0),
-    NOW,
-    "/data/progress",
-)
+SNAPSHOT = RunsSnapshot(ROWS, Usage(819.5, 8192 * MIB, 80422.0, 16.0, 64 * 1024 * MIB, 163840.0), NOW, "/data/progress")
 EMPTY = replace(SNAPSHOT, rows=(), usage=Usage())
 
 

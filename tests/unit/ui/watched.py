@@ -147,10 +147,7 @@ ENDING = replace(
         ),
         (
             NOW - 14,
-            Event(
-                "stopping",
-                "stopping train.log: SIGTERM to its remaining processes, then SIGKILL after 10 s",
-            ),
+            Event("stopping", "stopping train.log: SIGTERM to its remaining processes, then SIGKILL after 10 s"),
         ),
         (NOW - 4, Event("stopped", "nothing of train.log is left")),
         (NOW - 3, Event("progress", "2 checkpoints; the newest complete one is at step 1400 (12.1 GiB)")),
