@@ -131,12 +131,6 @@ def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
     assert shown(PLAIN, width=200, height=60).isascii()
 
 
-def test_the_table_as_plain_text_of_a_folder_without_runs_says_how_to_get_some() -> None:
-    assert "no runs found yet: a training script creates one with TrainingMonitor(" in text_of(
-        tuple(table_text(EMPTY, 100))
-    )
-
-
 # ---------------------------------------------------------------- nothing breaks a frame
 
 
@@ -176,33 +170,26 @@ def hostile_view(screen: str, text: str, snapshot: RunsSnapshot, glyphs: Glyphs)
     return replace(view, screen=screen, variable=text, shown="both", wraps=True, **said)  # type: ignore[arg-type]
 
 
+def questions(text: str, snapshot: RunsSnapshot) -> Iterator[TopView]:
+    asked_of = snapshot.rows[0].run
+    start = TopView(text, selected=Place(asked_of.path), screen="confirm", phrase="yes", variable=text)
+    delete = replace(start, request=Do("delete", asked_of))
+    yield replace(delete, measured=Measured(asked_of.path, RunSize(1, 2**70, (text, text))))
+    yield replace(delete, measured=Measured(asked_of.path, error=text))
+    for variable in (text, "b"):
+        yield replace(start, request=EditVariable(asked_of, variable, text))
+
+
 def test_no_text_from_outside_breaks_a_frame(subtests: pytest.Subtests) -> None:
     for glyphs in [UNICODE, ASCII]:
         for text in HOSTILE:
             with subtests.test(glyphs=glyphs, text=text):
                 snapshot = hostile(text)
-                for screen in TABLES:
-                    view = hostile_view(screen, text, snapshot, glyphs)
+                views = [hostile_view(screen, text, snapshot, glyphs) for screen in TABLES]
+                for view in [*views, *questions(text, snapshot)]:
                     for width, height in ((80, 24), (40, 10)):
                         assert misfits(render_top(snapshot, view, width, height).lines, width) == []
                 assert misfits(table_text(snapshot, 80, glyphs), 80) == []
-
-
-def test_no_text_from_outside_breaks_a_question(subtests: pytest.Subtests) -> None:
-    for text in HOSTILE:
-        with subtests.test(text=text):
-            snapshot = hostile(text)
-            asked_of = snapshot.rows[0].run
-            start = TopView(text, selected=Place(asked_of.path), screen="confirm", phrase="yes", variable=text)
-            for request, measured in (
-                (Do("delete", asked_of), Measured(asked_of.path, RunSize(1, 2**70, (text, text)))),
-                (Do("delete", asked_of), Measured(asked_of.path, error=text)),
-                (EditVariable(asked_of, text, text), None),
-                (EditVariable(asked_of, "b", text), None),
-            ):
-                view = replace(start, request=request, measured=measured)
-                for width, height in ((80, 24), (40, 10)):
-                    assert misfits(render_top(snapshot, view, width, height).lines, width) == []
 
 
 def test_a_frame_has_exactly_the_size_of_the_terminal(subtests: pytest.Subtests) -> None:
@@ -269,29 +256,34 @@ def test_the_header_tells_what_is_filtered_sorted_and_paused() -> None:
 
 
 def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
+    hint = "no runs found yet: a training script creates one with TrainingMonitor("
+    assert hint in text_of(tuple(table_text(EMPTY, 100)))
     for snapshot, view, said in [
-        (EMPTY, START, "no runs found yet: a training script creates one with TrainingMonitor("),
+        (EMPTY, START, hint),
         (replace(EMPTY, is_refreshing=True), START, "looking ..."),
         (replace(EMPTY, error="no such folder", stale_since=NOW), START, "no data yet"),
         (SNAPSHOT, replace(START, words="zzz"), "no run matches zzz: Esc shows all"),
         (SNAPSHOT, replace(START, status="FAILED", words="zzz"), "no run matches FAILED zzz"),
     ]:
-        with subtests.test(snapshot=snapshot, view=view, said=said):
+        with subtests.test(said=said):
             assert said in shown(view, snapshot)
 
 
+def place_of(name: str) -> Place:
+    return next(Place(each.run.path) for each in ROWS if each.run.name == name)
+
+
 def test_the_line_below_the_table_says_what_is_wrong_with_the_selected_run(subtests: pytest.Subtests) -> None:
-    for name, said in [
-        ("llama", "llama: train.py, PID 4711 on gpu-1"),
-        ("oom", "oom: FAILED: torch.OutOfMemoryError: CUDA out of memory."),
-        ("gone", "gone: KILLED: its process is gone, and it said nothing before"),
-        ("elsewhere", "elsewhere: UNKNOWN: it runs on gpu-7 and is not visible from here"),
-        ("stalled-one", "stalled-one: stalled: no step for 5m20s, limit 2m45s: its processes use no CPU"),
-        ("llama-val", "llama-val: slow: 12s a step, 3.1 times its own past"),
+    for said in [
+        "llama: train.py, PID 4711 on gpu-1",
+        "oom: FAILED: torch.OutOfMemoryError: CUDA out of memory.",
+        "gone: KILLED: its process is gone, and it said nothing before",
+        "elsewhere: UNKNOWN: it runs on gpu-7 and is not visible from here",
+        "stalled-one: stalled: no step for 5m20s, limit 2m45s: its processes use no CPU",
+        "llama-val: slow: 12s a step, 3.1 times its own past",
     ]:
-        with subtests.test(name=name, said=said):
-            place = next(Place(each.run.path) for each in ROWS if each.run.name == name)
-            assert f"\n{said}" in shown(replace(START, selected=place), width=100)
+        with subtests.test(said=said):
+            assert f"\n{said}" in shown(replace(START, selected=place_of(said.partition(":")[0])), width=100)
 
 
 def test_why_a_file_cannot_be_read_is_told_once() -> None:
@@ -316,22 +308,13 @@ def test_unknown_is_a_question_mark_and_stalled_or_slow_a_warning() -> None:
 
 
 def test_the_page_of_a_run_says_the_verdict_once_and_what_to_try() -> None:
-    place = next(Place(each.run.path) for each in ROWS if each.run.name == "stalled-one")
-    text = shown(replace(START, screen="detail", selected=place), width=120, height=40)
+    text = shown(replace(START, screen="detail", selected=place_of("stalled-one")), width=120, height=40)
     assert text.count("no step for 5m20s, limit 2m45s") == 1 and "try         py-spy dump --pid 6000" in text
-    assert "verdict     running: step 1120 of 10000" in shown(replace(START, screen="detail"), width=120, height=40)
 
 
 def test_each_state_has_a_style_and_another_one_when_it_is_selected(subtests: pytest.Subtests) -> None:
-    for number, style in [
-        (0, "batch"),
-        (1, "validation"),
-        (3, "loading"),
-        (4, "finished"),
-        (5, "failed"),
-        (6, "canceled"),
-        (7, "killed"),
-    ]:
+    styles = {0: "batch", 1: "validation", 3: "loading", 4: "finished", 5: "failed", 6: "canceled", 7: "killed"}
+    for number, style in styles.items():
         with subtests.test(number=number, style=style):
             for selected, wanted in ((8, style), (number, f"selected {style}")):
                 lines = render_top(SNAPSHOT, replace(START, selected=Place(ROWS[selected].run.path)), 80, 24).lines
@@ -384,20 +367,8 @@ def test_what_is_not_known_is_no_zero() -> None:
     text = shown(START, unknown, width=300, height=20)
     assert "0%" not in text and "CPU ? no /proc here" in text and "GPU ? nvidia-smi is not installed here" in text
     assert "bare: cannot tell whether it is running" in text
-
-
-def test_a_gpu_that_cannot_be_asked_is_no_zero_where_no_run_is_there() -> None:
-    none = replace(EMPTY, usage=Usage(cpu_percent=0.0, gpu_mib=0.0), gpu_error="nvidia-smi is not installed here")
+    none = replace(unknown, rows=(), usage=Usage(cpu_percent=0.0, gpu_mib=0.0))
     assert "GPU ? nvidia-smi is not installed here" in shown(START, none)
-
-
-def test_long_names_leave_room_for_numbers_in_eighty_columns() -> None:
-    rows = tuple(row(f"{LONG}{number}", {"metrics": {"loss": 1.23e-05}}, **WIDEST) for number in (1, 2))
-    frame = render_top(replace(SNAPSHOT, rows=rows), START, 80, 24)
-    _, titles, *lines = drawn(frame).splitlines()
-    assert titles.split() == "Run Name Status Done Rate ETA Loss CPU RAM GiB GPU GiB>".split()
-    assert lines[0].split() == ">+llama-…0-seed1 stalled 59m 11% 59.9/min 23h59m 1.2e-5 12799% 1023 640".split()
-    assert lines[1].split()[0] == "+llama-…0-seed2"
 
 
 def test_a_long_name_is_shown_whole_where_there_is_room() -> None:
@@ -438,26 +409,20 @@ def test_settings_are_compared_with_those_of_other_runs() -> None:
     assert "config" in alone and "differs" not in alone
 
 
-def test_the_attempts_before_are_on_the_page_of_a_run() -> None:
-    before = (EarlierAttempt("KILLED", step=700), EarlierAttempt("FAILED"))
-    one = row("a", {"attempt": 3, "earlier": before})
-    view = replace(START, screen="detail", selected=Place(one.run.path))
-    assert "attempt     3, after KILLED at step 700, FAILED\n" in shown(view, replace(SNAPSHOT, rows=(one,)), height=60)
+def page_of(shown_row: RunRow, width: int = 80) -> str:
+    view = replace(START, screen="detail", selected=Place(shown_row.run.path))
+    return shown(view, replace(EMPTY, rows=(shown_row,)), width, 99)
 
 
 def test_one_loss_is_no_curve() -> None:
-    one = replace(SNAPSHOT, rows=(row("a", {"history": {"loss": MetricHistory((1,), (1.5,))}}),))
-    view = replace(START, selected=Place(one.rows[0].run.path))
-    assert not set("▁▂▃▄▅▆▇") & set(shown(replace(view, screen="detail"), one, height=60))
-    assert not set("▁▂▃▄▅▆▇") & set(shown(view, one, width=300).partition("\na: ")[0])
+    one = row("a", {"history": {"loss": MetricHistory((1,), (1.5,))}})
+    table = shown(replace(START, selected=Place(one.run.path)), replace(EMPTY, rows=(one,)), width=300)
+    assert not set("▁▂▃▄▅▆▇") & set(page_of(one) + table.partition("\na: ")[0])
 
 
 def test_the_page_of_a_run_breaks_long_texts_and_cuts_none() -> None:
     words = "CUDA error: " + "device-side assert triggered, " * 9
-    failed = replace(
-        EMPTY, rows=(RunRow(run("bad", status=FAILED, error_message=words, stdout_path="/x" * 90), FAILED),)
-    )
-    text = shown(after(replace(START, selected=Place()), "enter", snapshot=failed), failed, 40, 99)
+    text = page_of(RunRow(run("bad", status=FAILED, error_message=words, stdout_path="/x" * 90), FAILED), 40)
     assert "".join(words.split()) in "".join(text.split()) and "/x" * 90 in "".join(text.split())
     assert not any("…" in line for line in text.splitlines()[1:])
 
@@ -466,34 +431,27 @@ def test_detail_page_shows_reason_of_failure_once() -> None:
     failed = run("bad", status=FAILED, error_message="CUDA error")
     verdict = Verdict("failed", "failed", "failed at step 9: CUDA error")
     for reason, count in (("", 1), ("its host restarted", 2)):
-        snapshot = replace(EMPTY, rows=(RunRow(failed, FAILED, reason, verdict=verdict),))
-        text = shown(after(replace(START, selected=Place()), "enter", snapshot=snapshot), snapshot, height=60)
+        text = page_of(RunRow(failed, FAILED, reason, verdict=verdict))
         assert text.count("CUDA error") == count and "failed: failed" not in text
 
 
 def test_a_run_that_has_ended_shows_no_resources_and_no_remaining_time() -> None:
-    gone = ended("bad", FAILED, run=Estimate(elapsed=7.0, rate=2.0))
-    snapshot = replace(EMPTY, rows=(gone,))
-    text = shown(after(replace(START, selected=Place()), "enter", snapshot=snapshot), snapshot, height=60)
+    text = page_of(ended("bad", FAILED, run=Estimate(elapsed=7.0, rate=2.0)))
     resources, times = (next(line for line in text.splitlines() if line.startswith(name)) for name in ("res", "run "))
     assert resources.split()[1] == "PID" and len(resources.split()) == 3
     assert times.split() == ["run", "elapsed", "7s", "rate", "2.00/s"]
     assert not [line for line in text.splitlines() if line.startswith("progress") and "ETA" in line]
 
 
-def test_detail_page_aligns_metrics_and_breaks_between_values() -> None:
-    measured = run("a", metrics={"loss": 0.5, "eval/accuracy": 0.25}, history={})
-    snapshot = replace(EMPTY, rows=(RunRow(measured, "RUNNING", processes=3, threads=15),))
-    text = shown(after(replace(START, selected=Place()), "enter", snapshot=snapshot), snapshot, 64, 60)
-    assert "\n  loss          0.5000\n  eval/accuracy 0.2500\n" in text
+def test_the_page_of_a_run_aligns_metrics_and_tells_ages_and_attempts() -> None:
+    before = (EarlierAttempt("KILLED", step=700), EarlierAttempt("FAILED"))
+    metrics = {"loss": 0.5, "eval/accuracy": 0.25, "samples": 123456}
+    measured = run("a", metrics=metrics, history={}, step_at=NOW - 90, attempt=3, earlier=before)
+    text = page_of(RunRow(measured, "RUNNING", processes=3, threads=15), 64)
+    assert "\n  loss          0.5000\n  eval/accuracy 0.2500\n  samples       123456\n" in text
     assert "  3 processes\n            15 threads\n" in text
-
-
-def test_the_page_of_a_run_shows_ages_and_whole_counts() -> None:
-    counted = run("a", metrics={"samples": 123456, "loss": 0.5}, step_at=NOW - 90)
-    snapshot = replace(EMPTY, rows=(RunRow(counted, "RUNNING"),))
-    text = shown(after(replace(START, selected=Place()), "enter", snapshot=snapshot), snapshot, height=60)
-    assert "last batch  2026-02-02 02:38, 1m30s ago\n" in text and "samples   123456\n" in text
+    assert "attempt     3, after KILLED at step 700, FAILED\n" in text
+    assert "last batch  2026-02-02 02:38, 1m30s ago\n" in text
 
 
 def test_the_cursor_is_always_on_the_screen() -> None:
@@ -549,14 +507,6 @@ def test_help_tells_nothing_twice_and_is_short() -> None:
     assert "KILL, STOP and CONT go to all processes of a run, the other signals only to its main process" in narrow
 
 
-def test_the_question_names_every_process_that_would_be_hit() -> None:
-    text = shown(VIEWS["confirm"])
-    assert "send SIGKILL to run llama?" in text and "type   yes   and press Enter" in text
-    for pid, name in ((4711, "python3"), (4720, "pt_data_worker"), (4730, "tensorboard")):
-        assert f"  llama: PID {pid} {name}\n" in text
-    assert "4712" not in text
-
-
 def test_the_menu_shows_the_chosen_signal_also_on_the_least_screen() -> None:
     view = VIEWS["signals"]
     for _ in SIGNALS:
@@ -574,7 +524,6 @@ def test_a_path_that_is_to_be_deleted_is_shown_whole_also_on_a_narrow_screen() -
 
 def test_a_signal_to_one_process_has_no_order() -> None:
     assert "The signal goes to 1 process:\n" in shown(after(START, "k"))
-    assert "processes, in this order:\n" in shown(VIEWS["confirm"])
 
 
 def test_the_question_before_deleting_says_what_goes_and_what_stays(subtests: pytest.Subtests) -> None:
@@ -597,35 +546,27 @@ def test_deleting_a_run_that_may_be_alive_says_so_in_the_question() -> None:
     assert "It is unknown whether the run has ended. it runs on gpu-7" in shown(view)
 
 
-def test_the_editor_shows_applied_pending_and_refused_edits() -> None:
-    text = shown(VIEWS["editor"], width=120)
-    assert "PID 4711  CPU 410%  RAM 4.0 GiB  GPU 39.3 GiB  3 processes  15 threads" in text
-    assert "rate 4.10/s" in text
-    assert any(line.split() == ["learning_rate", "0.0003", "float", "applied"] for line in text.splitlines())
-    assert any(line.split() == [">", "batch_size", "32", "64", "int", "pending"] for line in text.splitlines())
-    assert "refused: expected true or false" in text
+def test_the_editor_shows_what_its_run_uses_now() -> None:
     later = replace(SNAPSHOT, rows=(row("llama", cpu_percent=12.5), *ROWS[1:]))
     assert "CPU 12.5%" in shown(VIEWS["editor"], later)
+
+
+def editor(*variables: Variable, width: int = 80) -> str:
+    snapshot = replace(EMPTY, rows=(RunRow(run("a", variables=variables), "RUNNING"),))
+    return shown(after(replace(START, selected=Place()), "e", snapshot=snapshot), snapshot, width)
 
 
 def test_a_long_value_is_shown_whole_where_there_is_room() -> None:
     path = "s3://bucket/" + "checkpoints/" * 4
     variables = (Variable("data", path, "str", None, None, f"{path}new"), Variable("n", 1, "int"))
-    snapshot = replace(EMPTY, rows=(RunRow(run("a", variables=variables), "RUNNING"),))
-    view = after(replace(START, selected=Place()), "e", snapshot=snapshot)
-    assert f"{path} " in shown(view, snapshot, 180) and f"{path}new " in shown(view, snapshot, 180)
-    assert "pending" in shown(view, snapshot, 60)
-
-
-def test_pending_column_is_narrow_without_pending_values() -> None:
-    snapshot = replace(EMPTY, rows=(RunRow(run("a", variables=(Variable("note", "x" * 30, "str"),)), "RUNNING"),))
-    assert "x" * 30 in shown(after(replace(START, selected=Place()), "e", snapshot=snapshot), snapshot)
+    wide = editor(*variables, width=180)
+    assert f"{path} " in wide and f"{path}new " in wide and "pending" in editor(*variables, width=60)
+    assert "x" * 30 in editor(Variable("note", "x" * 30, "str"))  # nothing is pending: its column is narrow
 
 
 def test_a_value_that_cannot_be_edited_is_shown_and_called_so() -> None:
-    fixed = row("llama", {"variables": (Variable("betas", "(0.9, 0.999)", "tuple"),)})
-    text = shown(VIEWS["editor"], replace(SNAPSHOT, rows=(fixed, *ROWS[1:])))
-    assert any(line.split() == [">", "betas", "(0.9,", "0.999)", "tuple", "read-only"] for line in text.splitlines())
+    [line] = [line for line in editor(Variable("betas", "(0.9, 0.999)", "tuple")).splitlines() if "betas" in line]
+    assert line.split() == [">", "betas", "(0.9,", "0.999)", "tuple", "read-only"]
 
 
 def test_the_chosen_variable_is_always_on_the_screen() -> None:
@@ -649,18 +590,13 @@ def test_a_run_that_left_is_said_to_be_gone_on_its_pages() -> None:
 
 
 def output(**changes: Any) -> TopView:
-    return replace(START, screen="output", panes=PANES, **changes)
+    return replace(VIEWS["output"], **{"shown": "stdout", **changes})
 
 
 def test_the_viewer_shows_the_end_of_the_window_and_where_it_is() -> None:
     text = shown(output())
     assert "\nstep 100 loss=0.0100\n" in text
     assert "── llama stdout  100% of 4.7 GiB  following  hidden: stderr (Tab)" in text
-
-
-def test_both_outputs_share_the_screen_and_neither_is_hidden() -> None:
-    text = shown(output(shown="both"))
-    assert "llama stdout" in text and "llama stderr  found  0%  from 0 B of 200 B" in text and "hidden" not in text
 
 
 def test_what_came_of_a_search_is_seen_beside_a_long_name_on_eighty_columns() -> None:
@@ -685,16 +621,14 @@ def test_long_lines_are_cut_and_scrolled_or_broken_and_nothing_of_them_is_lost()
 
 def test_what_was_searched_for_stands_out_whatever_its_case() -> None:
     lines = ("a (Loss) b (loss)", "nothing here")
-    view = replace(output(), panes=(Pane("stdout", "/data/out", lines, 0, 8),), searched="(loss)")
+    view = output(panes=(Pane("stdout", "/data/out", lines, 0, 8),), searched="(loss)")
     marked = [text for line in render_top(SNAPSHOT, view, 80, 24).lines for text, style in line if style == "selected"]
     assert marked == ["(Loss)", "(loss)"]
 
 
 def test_a_wide_character_cut_through_half_is_a_blank() -> None:
-    view = replace(output(), panes=(Pane("stdout", "/data/out", ("漢字ab",), 0, 8),), aside=1)
-    assert "\n 字ab\n" in shown(view)
+    assert "\n 字ab\n" in shown(output(panes=(Pane("stdout", "/data/out", ("漢字ab",), 0, 8),), aside=1))
 
 
 def test_an_output_without_a_file_says_how_to_get_one() -> None:
-    view = replace(output(), panes=(Pane("stdout"), Pane("stderr")))
-    assert "tee_outputs=True" in shown(view, width=40, height=10)
+    assert "tee_outputs=True" in shown(output(panes=(Pane("stdout"), Pane("stderr"))), width=40, height=10)
