@@ -43,23 +43,13 @@ def ids(view: FleetView) -> list[int]:
 # ---------------------------------------------------------------- commands
 
 
-def test_a_key_asks_for_what_it_is_documented_to_do(subtests: pytest.Subtests) -> None:
-    for key, paused, name in [
-        ("q", False, "quit"),
-        ("r", False, "refresh"),
-        ("p", False, "pause"),
-        ("p", True, "resume"),
-        ("c", False, "clear"),
-        ("ctrl-l", False, "redraw"),
-    ]:
-        with subtests.test(key=key, paused=paused, name=name):
-            assert press(START, key, snapshot=replace(SNAPSHOT, paused=paused))[1] == [a_command(name)]
-
-
-@pytest.mark.parametrize("screen", ["detail", "comparison", "alerts", "help"])
-def test_quit_refresh_and_pause_work_on_every_page(screen: str) -> None:
-    names = [command.name for command in press(replace(START, screen=screen), "r", "p", "q")[1]]
-    assert names == ["refresh", "pause", "quit"]
+def test_a_key_asks_for_what_it_is_documented_to_do() -> None:
+    keys = {"q": "quit", "r": "refresh", "p": "pause", "c": "clear", "ctrl-l": "redraw"}
+    assert press(START, *keys)[1] == [a_command(name) for name in keys.values()]
+    assert press(START, "p", snapshot=replace(SNAPSHOT, paused=True))[1] == [a_command("resume")]
+    for screen in ("detail", "comparison", "alerts", "help"):
+        names = [command.name for command in press(replace(START, screen=screen), "r", "p", "q")[1]]
+        assert names == ["refresh", "pause", "quit"]
 
 
 def test_c_forgets_the_lines_shown_and_not_what_was_seen() -> None:
@@ -80,54 +70,32 @@ def test_an_unknown_key_changes_nothing_and_is_reported(subtests: pytest.Subtest
 def test_every_key_of_every_screen_is_answered_also_by_an_empty_fleet(subtests: pytest.Subtests) -> None:
     for screen in TABLES:
         with subtests.test(screen=screen):
+            keys = [name for entry in TABLES[screen] for name in entry.names]
+            assert len(keys) == len(set(keys))
             for snapshot in (SNAPSHOT, EMPTY):
-                for key in (name for entry in TABLES[screen] for name in entry.names):
+                for key in keys:
                     view, _ = update(replace(START, screen=screen), key, snapshot)
                     assert len(render(snapshot, view, 80, 24, recent).lines) == 24
-
-
-def test_no_two_entries_of_a_screen_share_a_key(subtests: pytest.Subtests) -> None:
-    for screen in TABLES:
-        with subtests.test(screen=screen):
-            names = [name for entry in TABLES[screen] for name in entry.names]
-            assert len(names) == len(set(names))
 
 
 # ---------------------------------------------------------------- moving
 
 
 def test_the_cursor_moves(subtests: pytest.Subtests) -> None:
-    for keys, place in [
-        (["down"], 1),
-        (["j", "j"], 2),
-        (["j", "k"], 0),
-        (["down", "up"], 0),
-        (["up"], 0),
-        (["page-down"], 3),
-        (["page-down", "page-up"], 0),
-        (["end"], 7),
-        (["G"], 7),
-        (["G", "down"], 7),
-        (["end", "home"], 0),
-        (["G", "g"], 0),
-    ]:
-        with subtests.test(keys=keys, place=place):
-            assert cursor(after(*keys)) == place
+    for keys, place in {
+        "down": 1, "j j": 2, "j k": 0, "down up": 0, "up": 0, "page-down": 3, "page-down page-up": 0, "end": 7, "G": 7,
+        "G down": 7, "end home": 0, "G g": 0,
+    }.items():  # fmt: skip
+        with subtests.test(keys=keys):
+            assert cursor(after(*keys.split())) == place
 
 
-def test_the_cursor_follows_its_member_when_rows_are_sorted_anew() -> None:
+def test_the_cursor_follows_its_member_or_stays_in_its_place() -> None:
     view = after("down", "down")
     for keys in (["s"], ["s", "S"], ["s"] * 5):
         assert TABLE.selected(SNAPSHOT, after(*keys, view=view)) == ROWS[2]
-    reordered = replace(SNAPSHOT, rows=ROWS[::-1])
-    assert TABLE.selected(reordered, view) == ROWS[2]
-
-
-def test_the_cursor_of_a_member_that_is_gone_stays_in_its_place() -> None:
-    view = after("down", "down")
-    gone = replace(SNAPSHOT, rows=ROWS[:2] + ROWS[3:])
-    assert TABLE.selected(gone, view) == ROWS[3]
-    assert TABLE.selected(replace(SNAPSHOT, rows=ROWS[:2]), view) == ROWS[1]
+    for rows, selected in ((ROWS[::-1], 2), (ROWS[:2] + ROWS[3:], 3), (ROWS[:2], 1)):
+        assert TABLE.selected(replace(SNAPSHOT, rows=rows), view) == ROWS[selected]
 
 
 def test_the_cursor_comes_back_to_its_member_when_the_filter_goes() -> None:
@@ -155,34 +123,25 @@ def test_the_order_is_left_as_it_is_or_made_the_worst_first_again() -> None:
     view = after("s", "l")
     assert after("s", "escape", view=view) == replace(view, message="")
     assert after("s", "o", view=view).sort == "" and "worst first" in after("s", "o", view=view).message
-
-
-def test_letters_do_nothing_else_while_the_order_is_chosen() -> None:
     view = after("s", "down", "z", "D")
     assert (view.screen, cursor(view), view.request) == ("sort", 1, None)
 
 
-def test_without_an_order_the_worst_come_first_and_of_them_the_dearest() -> None:
-    view = replace(START, sort="")
-    assert ids(view) == [1, 6, 3, 4, 5, 7, 2, 0]
-    assert ids(replace(view, reverse=True)) == [1, 6, 3, 4, 5, 7, 2, 0][::-1]
-
-
 def test_rows_are_sorted_and_the_unknown_comes_last(subtests: pytest.Subtests) -> None:
-    for sort, order in [
-        ("ID", [0, 1, 2, 3, 4, 5, 6, 7]),
-        ("LOSS", [4, 0, 5, 6, 1, 2, 3, 7]),
-        ("$/H", [0, 4, 5, 7, 2, 6, 1, 3]),
-        ("ETA", [0, 4, 5, 1, 2, 3, 6, 7]),
-        ("GPU%", [4, 0, 1, 5, 6, 2, 3, 7]),
-    ]:
-        with subtests.test(sort=sort, order=order):
+    for sort, order in {
+        "": [1, 6, 3, 4, 5, 7, 2, 0],  # the worst first, and of them the dearest
+        "ID": [0, 1, 2, 3, 4, 5, 6, 7],
+        "LOSS": [4, 0, 5, 6, 1, 2, 3, 7],
+        "$/H": [0, 4, 5, 7, 2, 6, 1, 3],
+        "ETA": [0, 4, 5, 1, 2, 3, 6, 7],
+        "GPU%": [4, 0, 1, 5, 6, 2, 3, 7],
+    }.items():
+        with subtests.test(sort=sort):
             assert ids(replace(START, sort=sort)) == order
-
-
-def test_the_unknown_comes_last_the_other_way_round_too() -> None:
     assert ids(after("S", view=replace(START, sort="LOSS"))) == [1, 0, 5, 6, 4, 2, 3, 7]
-    assert ids(after("S")) == list(range(8))[::-1]
+    for sort in ("", "ID"):
+        assert ids(replace(START, sort=sort, reverse=True)) == ids(replace(START, sort=sort))[::-1]
+    assert after("S").reverse
 
 
 def test_sorting_by_health_puts_the_worst_first() -> None:
@@ -191,20 +150,11 @@ def test_sorting_by_health_puts_the_worst_first() -> None:
 
 
 def test_the_filter_looks_into_what_the_table_shows(subtests: pytest.Subtests) -> None:
-    for words, found in [
-        ("30007002", [1]),
-        ("RUN-5", [4]),
-        ("h100", [1]),
-        ("loading", [2]),
-        ("error", [1, 3, 6]),
-        ("healthy", [0]),
-        ("no answer", [5]),
-        ("rtx error", [3, 6]),
-        ("nothing like it", []),
-        ("  ", list(range(8))),
-        (".*", []),
-    ]:
-        with subtests.test(words=words, found=found):
+    for words, found in {
+        "30007002": [1], "RUN-5": [4], "h100": [1], "loading": [2], "error": [1, 3, 6], "healthy": [0],
+        "no answer": [5], "rtx error": [3, 6], "nothing like it": [], "  ": [*range(8)], ".*": [],
+    }.items():  # fmt: skip
+        with subtests.test(words=words):
             assert ids(after("/", *words)) == found
 
 
@@ -215,19 +165,13 @@ def test_enter_keeps_the_filter_and_escape_takes_it_away() -> None:
     assert after("/", *"abc", "escape").words == ""
     assert after("/", *"abc", "backspace", "backspace").words == "a"
     assert after("/", *"abc", "ctrl-u").words == ""
-
-
-def test_the_filter_can_be_typed_on() -> None:
     assert after("/", *"ab", "enter", "/", "c").words == "abc"
+    assert len(after("/", *("x" * 2000)).typed) == 1000
 
 
 def test_while_the_filter_is_typed_letters_are_letters_and_arrows_move() -> None:
     view, commands = press(START, "/", *"qrpcxD?!", "down", "page-down", "up", "page-up")
     assert (view.words, commands, view.screen) == ("qrpcxD?!", [], "filter")
-
-
-def test_what_is_typed_is_bounded() -> None:
-    assert len(after("/", *("x" * 2000)).typed) == 1000
 
 
 def test_tab_goes_through_the_groups() -> None:
@@ -239,9 +183,6 @@ def test_tab_goes_through_the_groups() -> None:
     assert after("shift-tab").group == "odd"
     assert ids(after("tab")) == [1, 3, 5, 7]
     assert after("tab", view=replace(START, group="gone")).group == "even"
-
-
-def test_without_groups_tab_says_so() -> None:
     view = after("tab", snapshot=EMPTY)
     assert view.group is None and "no groups" in view.message
 
@@ -249,26 +190,20 @@ def test_without_groups_tab_says_so() -> None:
 # ---------------------------------------------------------------- other screens
 
 
-@pytest.mark.parametrize(("key", "screen"), [("enter", "detail"), ("!", "alerts"), ("?", "help")])
-def test_a_page_opens_and_escape_goes_back(key: str, screen: str) -> None:
-    view = after(key, view=replace(START, scroll=4))
-    assert (view.screen, view.scroll) == (screen, 0)
-    assert after("escape", view=view).screen == "main"
-
-
-def test_help_goes_back_to_where_it_was_asked_for() -> None:
-    assert after("enter", "?", "escape").screen == "detail"
-    assert after("enter", "?", "escape", "escape").screen == "main"
-
-
-def test_detail_of_an_empty_fleet_says_that_nothing_is_selected() -> None:
-    view = after("enter", snapshot=EMPTY)
-    assert view.screen == "main" and view.message
+def test_a_page_opens_and_escape_goes_back() -> None:
+    for key, screen in {"enter": "detail", "!": "alerts", "?": "help"}.items():
+        view = after(key, view=replace(START, scroll=4))
+        assert (view.screen, view.scroll) == (screen, 0)
+        assert after("escape", view=view).screen == "main"
+    help_of_detail = after("enter", "?", "escape")
+    assert help_of_detail.screen == "detail" and after("escape", view=help_of_detail).screen == "main"
 
 
 def test_detail_goes_to_the_next_member_and_the_one_before() -> None:
     view = after("enter", "right", "right", "left")
     assert (view.screen, view.selected) == ("detail", ROWS[1].key)
+    view = after("enter", snapshot=EMPTY)
+    assert view.screen == "main" and view.message
 
 
 def test_a_page_scrolls_and_never_above_its_beginning() -> None:
@@ -286,11 +221,11 @@ def test_marks_are_set_taken_away_and_survive_a_filter() -> None:
     assert after("escape", view=view).marked == frozenset()
 
 
-@pytest.mark.parametrize("key", ["m", "v"])
-def test_two_marked_members_are_compared(key: str) -> None:
-    assert after(" ", " ", key).screen == "comparison"
-    one = after(" ", key)
-    assert one.screen == "main" and "Space" in one.message
+def test_two_marked_members_are_compared() -> None:
+    for key in ("m", "v"):
+        assert after(" ", " ", key).screen == "comparison"
+        one = after(" ", key)
+        assert one.screen == "main" and "Space" in one.message
 
 
 def test_l_changes_between_one_log_and_all() -> None:
@@ -300,11 +235,14 @@ def test_l_changes_between_one_log_and_all() -> None:
 # ---------------------------------------------------------------- stop and destroy
 
 
-@pytest.mark.parametrize(("key", "action"), [("x", "stop"), ("D", "destroy"), ("U", "start"), ("R", "reboot")])
-def test_one_member_is_acted_on_once_its_id_was_typed(key: str, action: str) -> None:
-    view, commands = press(START, key, *f"{action} 30007001", "enter")
-    assert commands == [a_command(action, (ROWS[0].key,))]
-    assert view.screen == "main" and view.request is None and view.typed == ""
+ACTIONS = {"x": "stop", "D": "destroy", "U": "start", "R": "reboot"}
+
+
+def test_one_member_is_acted_on_once_its_id_was_typed() -> None:
+    for key, action in ACTIONS.items():
+        view, commands = press(START, key, *f"{action} 30007001", "enter")
+        assert commands == [a_command(action, (ROWS[0].key,))]
+        assert view.screen == "main" and view.request is None and view.typed == ""
 
 
 def test_marked_members_are_acted_on_once_their_number_was_typed() -> None:
@@ -313,23 +251,13 @@ def test_marked_members_are_acted_on_once_their_number_was_typed() -> None:
     assert view.marked == frozenset()
 
 
-def test_anything_else_that_is_typed_cancels(subtests: pytest.Subtests) -> None:
+def test_anything_else_that_is_typed_cancels() -> None:
     for typed in [
-        "",
-        "y",
-        "destroy",
-        "destroy 3000700",
-        "destroy 30007001 ",
-        " destroy 30007001",
-        "Destroy 30007001",
+        "", "y", "destroy", "destroy 3000700", "destroy 30007001 ", " destroy 30007001", "Destroy 30007001",
         "stop 30007001",
-    ]:
-        with subtests.test(typed=typed):
-            view, commands = press(START, "D", *typed, "enter")
-            assert commands == [] and view.screen == "main" and "nothing was done" in view.message
-
-
-def test_escape_cancels_also_when_all_was_typed() -> None:
+    ]:  # fmt: skip
+        view, commands = press(START, "D", *typed, "enter")
+        assert commands == [] and view.screen == "main" and "nothing was done" in view.message
     view, commands = press(START, "D", *"destroy 30007001", "escape", "enter")
     assert commands == [] and view.request is None
 
@@ -347,35 +275,28 @@ def test_a_member_that_is_not_rented_is_confirmed_by_its_name_or_by_number() -> 
         assert "Its training ends." in text and "disk" not in text and "cost" not in text
 
 
-def test_nothing_is_done_when_one_of_them_went_away_meanwhile() -> None:
+def test_only_whom_it_was_asked_about_and_only_all_of_them_are_acted_on() -> None:
     asked = after(" ", " ", "D", *"destroy 2")
     view, commands = press(asked, "enter", snapshot=replace(SNAPSHOT, rows=ROWS[1:]))
     assert commands == [] and "cancelled" in view.message
-
-
-def test_members_that_come_meanwhile_are_not_acted_on() -> None:
-    asked = after("x", *"stop 30007001")
     more = replace(SNAPSHOT, rows=(member(9), *ROWS))
-    assert press(asked, "enter", snapshot=more)[1] == [a_command("stop", (ROWS[0].key,))]
+    assert press(after("x", *"stop 30007001"), "enter", snapshot=more)[1] == [a_command("stop", (ROWS[0].key,))]
 
 
 def test_the_detail_screen_acts_on_its_member_and_not_on_the_marked() -> None:
     view = after(" ", " ", "G", "enter", "x")
     assert view.request is not None and view.request.about == (ROWS[7].key,)
     assert after("escape", view=view).screen == "detail"
-
-
-def test_a_member_that_left_cannot_be_acted_on_from_its_detail_screen() -> None:
     view = after("x", view=after("enter"), snapshot=EMPTY)
     assert view.request is None and view.message
 
 
-@pytest.mark.parametrize("screen", ["main", "detail"])
-@pytest.mark.parametrize("key", ["x", "D", "U", "R", "$"])
-def test_read_only_refuses_to_change_anything(key: str, screen: str) -> None:
-    view, commands = press(replace(READ_ONLY, screen=screen), key)
-    assert commands == [] and view.screen == screen and view.request is None and "read-only" in view.message
-    assert after("r", view=view).message == ""
+def test_read_only_refuses_to_change_anything() -> None:
+    for screen in ("main", "detail"):
+        for key in (*ACTIONS, "$"):
+            view, commands = press(replace(READ_ONLY, screen=screen), key)
+            assert (commands, view.screen, view.request) == ([], screen, None) and "read-only" in view.message
+            assert after("r", view=view).message == ""
 
 
 # ---------------------------------------------------------------- quitting
@@ -386,24 +307,19 @@ def answered(kind: str, key: str, later: float = 1.0) -> FleetSnapshot:
     return replace(SNAPSHOT, alerts=(*SNAPSHOT.alerts, alert))
 
 
-@pytest.mark.parametrize(("key", "action"), [("x", "stop"), ("D", "destroy"), ("U", "start"), ("R", "reboot")])
-def test_q_waits_until_what_was_asked_for_is_answered(key: str, action: str) -> None:
-    view, commands = press(START, key, *f"{action} {ROWS[0].instance_id}", "enter", "q")
-    assert [command.name for command in commands] == [action]
-    assert "is in progress" in view.message and "Ctrl-C" in view.message
-    for told in (answered("lost", ROWS[0].key), answered("failed", ROWS[1].key), answered("failed", ROWS[0].key, -9.0)):
-        assert press(view, "q", snapshot=told)[1] == []
-    for kind in ("stopped", "destroyed", "gone", "failed", "refused"):
-        assert press(view, "q", snapshot=answered(kind, ROWS[0].key))[1] == [a_command("quit")]
-
-
-def test_q_waits_for_all_that_were_marked() -> None:
+def test_q_waits_until_what_was_asked_for_is_answered() -> None:
+    first, second = ROWS[0].key, ROWS[1].key
+    for key, action in ACTIONS.items():
+        view, commands = press(START, key, *f"{action} {ROWS[0].instance_id}", "enter", "q")
+        assert [command.name for command in commands] == [action]
+        assert "is in progress" in view.message and "Ctrl-C" in view.message
+        for told in (answered("lost", first), answered("failed", second), answered("failed", first, -9.0)):
+            assert press(view, "q", snapshot=told)[1] == []
+        for kind in ("stopped", "destroyed", "gone", "failed", "refused"):
+            assert press(view, "q", snapshot=answered(kind, first))[1] == [a_command("quit")]
     view, commands = press(START, " ", " ", "D", *"destroy 2", "enter")
     assert len(commands[0].about) == 2
-    assert press(view, "q", snapshot=answered("destroyed", ROWS[0].key))[1] == []
-
-
-def test_what_was_cancelled_keeps_nobody() -> None:
+    assert press(view, "q", snapshot=answered("destroyed", first))[1] == []
     assert press(START, "D", *"destroy", "enter", "q")[1] == [a_command("quit")]
 
 
@@ -451,8 +367,7 @@ def test_a_click_on_an_alert_selects_its_member_and_on_the_page_the_alert() -> N
 
 
 def test_a_key_asks_for_a_shell_on_the_machine_of_the_selected_member() -> None:
-    first = SNAPSHOT.rows[0].key
-    assert press(replace(START, selected=first), "$")[1] == [Do("shell", first)]
-    assert press(replace(START, selected=first, screen="detail"), "$")[1] == [Do("shell", first)]
-    view, commands = press(START, "$", snapshot=replace(SNAPSHOT, rows=()))
+    for screen in ("main", "detail"):
+        assert press(replace(START, screen=screen), "$")[1] == [Do("shell", ROWS[0].key)]
+    view, commands = press(START, "$", snapshot=EMPTY)
     assert commands == [] and view.message == "nothing is selected"
