@@ -6,107 +6,50 @@ import pytest
 
 from training_monitor.ui.kit.terminal import decode_keys
 
-# What is sent for one key, and its name; none where it is no key.
-SEQUENCES: dict[bytes, list[str]] = {
-    b"\x1b[A": ["up"],
-    b"\x1bOA": ["up"],
-    b"\x1b[B": ["down"],
-    b"\x1bOB": ["down"],
-    b"\x1b[C": ["right"],
-    b"\x1bOC": ["right"],
-    b"\x1b[D": ["left"],
-    b"\x1bOD": ["left"],
-    b"\x1b[H": ["home"],
-    b"\x1bOH": ["home"],
-    b"\x1b[1~": ["home"],
-    b"\x1b[7~": ["home"],
-    b"\x1b[F": ["end"],
-    b"\x1bOF": ["end"],
-    b"\x1b[4~": ["end"],
-    b"\x1b[8~": ["end"],
-    b"\x1b[5~": ["page-up"],
-    b"\x1b[6~": ["page-down"],
-    b"\x1b[2~": ["insert"],
-    b"\x1b[3~": ["backspace"],
-    b"\x1b[Z": ["shift-tab"],
-    b"\x1bOM": ["enter"],
-    # Shift, Alt, Ctrl held
-    b"\x1b[1;5C": ["right"],
-    b"\x1b[1;2A": ["up"],
-    b"\x1b[1;16D": ["left"],
-    b"\x1bO5D": ["left"],
-    b"\x1b[1;3H": ["home"],
-    b"\x1b[5;5~": ["page-up"],
-    b"\x1b[3;2~": ["backspace"],
+# What is sent after ESC for one key, and its name.
+KEYS = {
+    "up": "[A OA [1;2A",
+    "down": "[B OB",
+    "right": "[C OC [1;5C",
+    "left": "[D OD [1;16D O5D",
+    "home": "[H OH [1~ [7~ [1;3H",
+    "end": "[F OF [4~ [8~",
+    "page-up": "[5~ [5;5~",
+    "page-down": "[6~",
+    "insert": "[2~",
+    "backspace": "[3~ [3;2~",
+    "shift-tab": "[Z",
+    "enter": "OM",
+    "click 0 0": "[<0;1;1M",
+    "click 299 99": "[<0;300;100M",
+    "click 11 2": "[<16;12;3M",
+    "wheel-up": "[<64;10;20M [<68;10;20M",
+    "wheel-down": "[<65;10;20M",
+}
+NO_KEYS = (
     # function keys, the keypad, the Windows and menu keys, of xterm and of the Linux console
-    b"\x1bOP": [],
-    b"\x1bOS": [],
-    b"\x1bOp": [],
-    b"\x1bOj": [],
-    b"\x1b[15~": [],
-    b"\x1b[24;2~": [],
-    b"\x1b[1;5P": [],
-    b"\x1b[[A": [],
-    b"\x1b[[E": [],
-    b"\x1b[29~": [],
-    b"\x1b[E": [],
+    "OP OS Op Oj [15~ [24;2~ [1;5P [[A [[E [29~ [E "
     # bracketed paste, focus, answers of a terminal, keys of other protocols
-    b"\x1b[200~": [],
-    b"\x1b[201~": [],
-    b"\x1b[I": [],
-    b"\x1b[O": [],
-    b"\x1b[?1;2c": [],
-    b"\x1b[>41;388;0c": [],
-    b"\x1b[24;80R": [],
-    b"\x1b[?2004;1$y": [],
-    b"\x1b[97;5u": [],
-    b"\x1b[27;5;9~": [],
-    b"\x1b[ q": [],
-    b"\x1b[;;;A": [],
-    b"\x1b[1;5;5C": [],
-    b"\x1b[111C": [],
-    b"\x1b[<C": [],
+    "[200~ [201~ [I [O [?1;2c [>41;388;0c [24;80R [?2004;1$y [97;5u [27;5;9~ [;;;A [1;5;5C [111C [<C "
     # the mouse
-    b"\x1b[<0;1;1M": ["click 0 0"],
-    b"\x1b[<0;300;100M": ["click 299 99"],
-    b"\x1b[<16;12;3M": ["click 11 2"],
-    b"\x1b[<0;1;1m": [],
-    b"\x1b[<1;5;5M": [],
-    b"\x1b[<2;5;5M": [],
-    b"\x1b[<32;5;5M": [],
-    b"\x1b[<35;5;5M": [],
-    b"\x1b[<64;10;20M": ["wheel-up"],
-    b"\x1b[<65;10;20M": ["wheel-down"],
-    b"\x1b[<68;10;20M": ["wheel-up"],
-    b"\x1b[<64;10;20m": [],
-    b"\x1b[<66;10;20M": [],
-    b"\x1b[<128;10;20M": [],
-    b"\x1b[<0;0;0M": [],
-    b"\x1b[<0;-1;5M": [],
-    b"\x1b[<0;5M": [],
-    b"\x1b[<0;1;2;3M": [],
-    b"\x1b[<;;M": [],
-    b"\x1b[<0;999999;1M": [],
-    b"\x1b[<0;1;1X": [],
-    b"\x1b[32;10;20M": [],
-    b"\x1b[M !!": [],
-    b"\x1b[M\x60\xff\xfe": [],
+    "[<0;1;1m [<1;5;5M [<2;5;5M [<32;5;5M [<35;5;5M [<64;10;20m [<66;10;20M [<128;10;20M [<0;0;0M [<0;-1;5M [<0;5M "
+    "[<0;1;2;3M [<;;M [<0;999999;1M [<0;1;1X [32;10;20M"
+)
+SEQUENCES: dict[bytes, list[str]] = {
+    **{b"\x1b" + sent.encode(): [name] for name, sequences in KEYS.items() for sent in sequences.split()},
+    **{b"\x1b" + sent.encode(): [] for sent in NO_KEYS.split()},
+    **dict.fromkeys((b"\x1b[ q", b"\x1b[M !!", b"\x1b[M\x60\xff\xfe"), []),
 }
 CHARACTERS = {text.encode(): [text] for text in "aZ09 ?!~[O\x7eé€ß中😀\u0301\u200d\ufeff\U0010ffff"}
+
+
 CONTROLS = {
-    b"\t": ["tab"],
-    b"\r": ["enter"],
-    b"\n": ["enter"],
-    b"\x7f": ["backspace"],
-    b"\b": ["backspace"],
-    b"\x01": ["ctrl-a"],
-    b"\x0c": ["ctrl-l"],
-    b"\x15": ["ctrl-u"],
-    b"\x1a": ["ctrl-z"],
-    b"\x00": [],
-    b"\x1c": [],
-    b"\x1f": [],
+    **{b"\t": ["tab"], b"\r": ["enter"], b"\n": ["enter"], b"\x7f": ["backspace"], b"\b": ["backspace"]},
+    **{b"\x01": ["ctrl-a"], b"\x0c": ["ctrl-l"], b"\x15": ["ctrl-u"], b"\x1a": ["ctrl-z"]},
+    **{b"\x00": [], b"\x1c": [], b"\x1f": []},
 }
+
+
 ALL = {**SEQUENCES, **CHARACTERS, **CONTROLS}
 ODD = {b"\x1bA": "up", b"\x1b[1~": "end", b"\x1bxyz": "left", b"\x1b[$9": "right"}  # keys of a terminal of its own kind
 
@@ -128,27 +71,15 @@ def fed(*pieces: bytes) -> tuple[list[str], bytes]:
     return names, rest
 
 
-def test_each_key_has_its_name(subtests: pytest.Subtests) -> None:
+def test_each_key_has_its_name_whole_and_in_parts(subtests: pytest.Subtests) -> None:
     for data, names in ALL.items():
         with subtests.test(data=data, names=names):
             assert decode_keys(data, is_over=False) == (names, b"")
             assert decoded(data) == names
-
-
-def test_a_key_that_comes_in_parts_is_the_same_key(subtests: pytest.Subtests) -> None:
-    for data, names in ALL.items():
-        with subtests.test(data=data, names=names):
-            for cut in range(len(data) + 1):
-                assert fed(data[:cut], data[cut:]) == (names, b"")
-            single = [data[place : place + 1] for place in range(len(data))]
-            assert fed(*single) == (names, b"")
-
-
-def test_nothing_is_told_of_a_part_until_it_is_over(subtests: pytest.Subtests) -> None:
-    for data in [*ALL]:
-        with subtests.test(data=data):
             for cut in range(1, len(data)):
                 assert decode_keys(data[:cut], is_over=False) == ([], data[:cut])
+                assert fed(data[:cut], data[cut:]) == (names, b"")
+            assert fed(*(data[place : place + 1] for place in range(len(data)))) == (names, b"")
 
 
 def test_keys_between_others_are_told_in_order_however_they_are_cut() -> None:
@@ -189,18 +120,9 @@ def test_esc_and_another_key_are_told_without_waiting() -> None:
 
 
 def test_a_sequence_that_is_cut_off_is_swallowed(subtests: pytest.Subtests) -> None:
-    for data in [
-        b"\x1b[1",
-        b"\x1b[1;5",
-        b"\x1b[<0;12",
-        b"\x1b[ ",
-        b"\x1b[M",
-        b"\x1b[M !",
-        b"\x1b[[",
-        b"\x1bO5",
-        b"\x1b[?",
-    ]:
-        with subtests.test(data=data):
+    for sent in [b"[1", b"[1;5", b"[<0;12", b"[ ", b"[M", b"[M !", b"[[", b"O5", b"[?"]:
+        with subtests.test(sent=sent):
+            data = b"\x1b" + sent
             assert decoded(data) == []
             assert decoded(data + b"\x1b[A") == ["up"]
             assert decoded(data + b"\r") == ["enter"]
@@ -208,23 +130,18 @@ def test_a_sequence_that_is_cut_off_is_swallowed(subtests: pytest.Subtests) -> N
 
 def test_broken_characters_are_dropped(subtests: pytest.Subtests) -> None:
     for data, names in [
-        (b"\xff", []),
+        *((data, []) for data in (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf5\x80\x80\x80")),
         (b"\x80x", ["x"]),
-        (b"\xc3", []),
         (b"\xc3\xc3\xa9", ["é"]),
         (b"\xe2\x82\xff\xe2\x82\xac", ["€"]),
         (b"\xf0\x9f\x98q", ["q"]),
-        (b"\xed\xa0\x80", []),
-        (b"\xc0\xaf", []),
-        (b"\xf5\x80\x80\x80", []),
         (b"\xe2\x82\x1b[A", ["up"]),
         (b"\xe2\x1b", ["escape"]),
     ]:
         with subtests.test(data=data, names=names):
             assert decoded(data) == names
-            assert fed(*(data[place : place + 1] for place in range(len(data))))[0] == [
-                name for name in names if name != "escape"
-            ]
+            one_by_one = fed(*(data[place : place + 1] for place in range(len(data))))[0]
+            assert one_by_one == [name for name in names if name != "escape"]
 
 
 def test_a_sequence_without_end_is_swallowed_and_little_of_it_is_kept(subtests: pytest.Subtests) -> None:
