@@ -10,7 +10,6 @@ from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import Health, TrainingMetrics
 from training_monitor.ui.fleet.view import (
     COLUMNS,
-    STEPS,
     FleetView,
     Member,
     follow,
@@ -31,20 +30,17 @@ def shown(title: str, row: TrainingMetrics, width: int, glyphs: Glyphs = UNICODE
     return column.show(replace(member_of(row, SNAPSHOT, FleetView()), glyphs=glyphs), width)
 
 
-def test_the_columns_of_every_width_fill_it_exactly(subtests: pytest.Subtests) -> None:
-    for width in range(40, 320):
-        with subtests.test(width=width):
-            columns = table_columns(ROWS, width)
-            assert MARGIN + sum(its_width for _, its_width in columns) + len(columns) - 1 == width
-
-
-def test_a_wider_screen_loses_no_column() -> None:
+def test_the_columns_of_every_width_fill_it_exactly_and_a_wider_screen_loses_none() -> None:
     before: set[str] = set()
     for width in range(40, 320):
-        now = {column.title for column, _ in table_columns(ROWS, width)}
-        assert before <= now
+        columns = table_columns(ROWS, width)
+        assert MARGIN + sum(its_width for _, its_width in columns) + len(columns) - 1 == width
+        now = {column.title for column, _ in columns}
+        assert before <= now, width
         before = now
-    assert before == {column.title for column in COLUMNS} - {"LOW%", "RAM%", "TEMP"}  # nobody has a value of these
+    every = {column.title for column in COLUMNS}
+    assert before == every - {"LOW%", "RAM%", "TEMP"}  # nobody has a value of these
+    assert {step.strip().rpartition(" ")[0] for step in STEPS.split(",")} == every
 
 
 def titles(row: TrainingMetrics, width: int) -> list[str]:
@@ -71,10 +67,6 @@ def test_a_column_that_says_nothing_new_is_left_out() -> None:
     assert "ID" not in titles(member(1, instance_id="local", name="train.py (pid 7)"), 320)
     assert "ID" in titles(member(1, instance_id="ssh://box", name="train.py (pid 7)"), 320)
     assert "NAME" in titles(member(1, name="30007001"), 40)
-
-
-def test_every_step_names_a_column() -> None:
-    assert {step.strip().rpartition(" ")[0] for step in STEPS.split(",")} == {column.title for column in COLUMNS}
 
 
 def test_no_column_is_given_more_than_it_needs() -> None:
@@ -118,15 +110,17 @@ def test_a_running_member_shows_the_age_of_its_last_step() -> None:
     assert step_age(member(2), NOW, FleetView()) is None
 
 
-def test_a_narrow_state_is_cut() -> None:
+def test_a_narrow_cell_keeps_what_tells_it_from_others() -> None:
     assert shown("STATUS", member(1), 6) == "✅ ru…"
     assert shown("STATUS", member(1), 6, ASCII) == "runni~"
-
-
-def test_a_narrow_gpu_keeps_what_tells_it_from_others() -> None:
     assert shown("GPU", member(1, gpu_type="8x RTX A6000"), 8) == "8x A6000"
     assert shown("GPU", member(1, gpu_type="8x RTX A6000"), 12) == "8x RTX A6000"
-    assert shown("GPU", member(1, gpu_type=None), 8) == "-"
+    assert shown("ID", ROWS[7], 8) == "…ainer-0"
+    assert shown("ID", ROWS[0], 8) == "30007001"
+    name = member(1, name="llama-8b-sft-07")
+    assert shown("NAME", name, 10) == "llam…ft-07" and shown("NAME", name, 15) == "llama-8b-sft-07"
+    assert shown("NAME", name, 10, ASCII) == "llam~ft-07"
+    assert cells(shown("NAME", member(1, name="漢字カタカナ한국어"), 10)) <= 10
 
 
 def test_progress_has_a_bar_where_there_is_room() -> None:
@@ -137,11 +131,10 @@ def test_progress_has_a_bar_where_there_is_room() -> None:
     assert shown("PROGRESS", unseen(1, "running"), 19) == "-"
 
 
-def test_an_unknown_value_is_a_dash_in_every_column(subtests: pytest.Subtests) -> None:
-    for title in [column.title for column in COLUMNS if column.title not in ("STATUS", "HEALTH")]:
-        with subtests.test(title=title):
-            row = unseen(1, "running", instance_id="", name="", gpu_type=None, cost_per_hour=None)
-            assert shown(title, row, 24) == "-"
+def test_an_unknown_value_is_a_dash_in_every_column() -> None:
+    row = unseen(1, "running", instance_id="", name="", gpu_type=None, cost_per_hour=None)
+    for title in {column.title for column in COLUMNS} - {"STATUS", "HEALTH"}:
+        assert shown(title, row, 24) == "-", title
 
 
 def test_the_reason_is_brief_where_there_is_little_room() -> None:
@@ -151,11 +144,6 @@ def test_the_reason_is_brief_where_there_is_little_room() -> None:
     unsure = Verdict("unknown", "unknown", "one look, and its log does not tell when that step was made")
     assert shown("HEALTH", unseen(1, "running", verdict=unsure), 16) == unsure.reason
     assert shown("HEALTH", member(1, verdict=HANGS), 60) == "no step for 15m, limit 7m30s: GPUs idle"
-
-
-def test_the_end_of_an_address_tells_more_than_its_beginning() -> None:
-    assert shown("ID", ROWS[7], 8) == "…ainer-0"
-    assert shown("ID", ROWS[0], 8) == "30007001"
 
 
 def test_a_stale_row_says_once_how_old_it_is_and_is_dim() -> None:
@@ -193,27 +181,14 @@ def test_the_values_that_are_the_reason_have_its_colour() -> None:
 def test_the_cursor_and_the_mark_are_signs_and_no_colours_alone() -> None:
     one = Member(member(1), Health("healthy", ""), NOW, UNICODE)
     columns = table_columns(ROWS, 80)
-    begins = {
-        (selected, marked): table_line(one, columns, FleetView(), selected=selected, marked=marked)[0][0]
-        for selected in (False, True)
-        for marked in (False, True)
-    }
-    assert begins == {(False, False): "  ", (False, True): " *", (True, False): "> ", (True, True): ">*"}
+    for selected, marked, sign in ((False, False, "  "), (False, True, " *"), (True, False, "> "), (True, True, ">*")):
+        line = table_line(one, columns, FleetView(), selected=selected, marked=marked)
+        assert line[0][0] == sign
 
 
 def test_a_row_has_exactly_the_width_of_the_screen() -> None:
     for width in (40, 80, 133, 200):
         for row in ROWS:
-            line = table_line(
-                Member(row, Health("error", "x" * 500), NOW, UNICODE),
-                table_columns(ROWS, width),
-                FleetView(width=width),
-            )
+            odd = Member(row, Health("error", "x" * 500), NOW, UNICODE)
+            line = table_line(odd, table_columns(ROWS, width), FleetView(width=width))
             assert sum(cells(text) for text, _ in line) == width
-
-
-def test_long_names_keep_the_ends_at_which_they_differ() -> None:
-    assert shown("NAME", member(1, name="llama-8b-sft-07"), 10) == "llam…ft-07"
-    assert shown("NAME", member(1, name="llama-8b-sft-07"), 10, ASCII) == "llam~ft-07"
-    assert shown("NAME", member(1, name="llama-8b-sft-07"), 15) == "llama-8b-sft-07"
-    assert cells(shown("NAME", member(1, name="漢字カタカナ한국어"), 10)) <= 10

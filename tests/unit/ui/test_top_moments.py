@@ -13,7 +13,7 @@ from tests.unit.ui.snapshots import HOSTILE, misfits
 from tests.unit.ui.top_runs import NOW, ROWS, SNAPSHOT, ended, identity, row, text_of
 from tests.unit.ui.top_screens import is_change, render_top, update
 from training_monitor.runs.values import FINISHED, RunRow, Variable
-from training_monitor.ui.top.view import Pane, Place, SendSignal, TopView
+from training_monitor.ui.top.view import Place, SendSignal, TopView
 
 
 def pressed(view: TopView, *keys: str, rows: Sequence[RunRow] = ROWS) -> TopView:
@@ -60,13 +60,11 @@ def test_a_run_below_another_one_gets_what_is_for_a_runs_own_process() -> None:
 
 def test_no_text_of_a_progress_file_steers_the_terminal(subtests: pytest.Subtests) -> None:
     for text in HOSTILE:
+        changed: dict[str, Any] = dict.fromkeys("phase script error_message wandb_url stdout_path".split(), text)
+        changed |= {"variables": (Variable(text, text, text, text, text, text),), "metrics": {text: text}}
+        found = row(text, changed, reason=text)
         for screen in ["main", "detail", "editor", "edit"]:
             with subtests.test(text=text, screen=screen):
-                texts = ("phase", "script", "error_message", "wandb_url", "stdout_path")
-                variable = Variable(text, text, "str", text, text, text)
-                found = row(
-                    text, {**dict.fromkeys(texts, text), "variables": (variable,), "metrics": {text: text}}, reason=text
-                )
                 for each in (found, replace(found, reason="", run=replace(found.run, error=None))):
                     view = replace(at(each), screen=screen, variable=text)
                     assert misfits(render_top(replace(SNAPSHOT, rows=(each,)), view, 200, 40).lines, 200) == []
@@ -88,17 +86,6 @@ def test_a_process_deep_in_a_tree_is_seen_on_a_narrow_screen() -> None:
     found = row("x", tree=(ROWS[0].tree[0], deep))
     view = replace(at(found), expanded=frozenset([found.run.path]))
     assert "    [P] wor… PID 4711" in shown(view, found, 40, 12)
-
-
-def test_an_accent_of_a_letter_left_of_the_screen_is_left_of_it_too() -> None:
-    view = replace(at(ROWS[0]), screen="output", aside=1, panes=(Pane("stdout", "/out", ("x\u0301yz",), 0, 9),))
-    assert "\nyz\n" in shown(view, ROWS[0], 80, 24)
-
-
-def test_help_goes_back_to_where_a_page_was_scrolled_to() -> None:
-    view = replace(at(ROWS[0]), screen="detail", scroll=3)
-    assert pressed(view, "?", "down", "escape").scroll == 3
-    assert pressed(view, "k", "enter", "down", "escape").scroll == 3
 
 
 def test_the_page_of_a_run_that_a_filter_hides_acts_on_that_run() -> None:

@@ -63,88 +63,75 @@ def files() -> Files:
     return Files({"/out": lines(1000), "/err": b"warning: slow\n"})
 
 
+def look(reader: OutputReader, *wishes: Do) -> Pane:
+    """The first pane once these wishes are done."""
+    for wish in wishes:
+        reader.ask(wish)
+    reader.look("")
+    return reader.panes[0]
+
+
 def opened(files: Files, shown: str = "stdout", height: int = 3) -> OutputReader:
     reader = OutputReader(files, RUN, lambda: None)
     reader.put_on_screen(shown, height)
-    reader.look("")
+    look(reader)
     return reader
 
 
 def test_it_opens_at_the_end_and_follows_what_is_appended(files: Files) -> None:
     reader = opened(files)
     assert reader.panes[0].lines == ("line 997", "line 998", "line 999") and reader.panes[0].follows
-    files.data["/out"] += b"one more\n"
-    reader.look("")
-    assert reader.panes[0].lines[-1] == "one more" and reader.panes[0].size == len(files.data["/out"])
-
-
-def test_only_the_output_on_the_screen_is_read(files: Files) -> None:
-    reader = opened(files)
     assert {*files.reads} == {"/out"} and reader.panes[1].size is None
+    files.data["/out"] += b"one more\n"
+    pane = look(reader)
+    assert pane.lines[-1] == "one more" and pane.size == len(files.data["/out"])
     reader.put_on_screen("both", 3)
-    reader.look("")
+    look(reader)
     assert reader.panes[1].lines == ("warning: slow",)
 
 
 def test_wishes_are_done_in_their_order_and_scrolling_ends_the_following(files: Files) -> None:
     reader = opened(files)
-    for wish in (Do("start"), Do("move", 5), Do("move", -1)):
-        reader.ask(wish)
-    reader.look("")
-    assert reader.panes[0].lines == ("line 4", "line 5", "line 6") and not reader.panes[0].follows
+    pane = look(reader, Do("start"), Do("move", 5), Do("move", -1))
+    assert pane.lines == ("line 4", "line 5", "line 6") and not pane.follows
     files.data["/out"] += b"one more\n"
-    reader.look("")
-    assert reader.panes[0].lines[0] == "line 4"
-    reader.ask(Do("end"))
-    reader.look("")
-    assert reader.panes[0].lines[-1] == "one more" and reader.panes[0].follows
+    assert look(reader).lines[0] == "line 4"
+    pane = look(reader, Do("end"))
+    assert pane.lines[-1] == "one more" and pane.follows
 
 
 def searched(reader: OutputReader, name: str, words: str) -> Pane:
     """The pane once a search has ended."""
-    reader.ask(Do(name, words))
-    reader.look("")
+    look(reader, Do(name, words))
     assert eventually(lambda: reader.panes[0].searching is None, PATIENCE)
-    reader.look("")
-    return reader.panes[0]
+    return look(reader)
+
+
+NONE_BEFORE = "before this position; search again to start from the end"
 
 
 def test_a_search_says_what_came_of_it_until_the_next_wish(files: Files) -> None:
     reader = opened(files)
+    pane = searched(reader, "search-back", "line 998")
+    assert pane.note == "found line 998" and "line 998" in pane.lines  # it was on the screen already
     pane = searched(reader, "search-back", "LINE 500")
     assert pane.lines[0] == "line 500" and pane.note == "found LINE 500" and not pane.follows
-    reader.look("")
-    assert reader.panes[0].note == "found LINE 500"
+    assert look(reader).note == "found LINE 500"
     pane = searched(reader, "search-back", "line 9999")
-    assert (
-        pane.note == "no line 9999 before this position; search again to start from the end"
-        and pane.lines[0] == "line 500"
-    )
-    reader.ask(Do("move", 1))
-    reader.look("")
-    assert reader.panes[0].note == ""
-
-
-def test_a_match_that_is_on_the_screen_already_is_found(files: Files) -> None:
-    pane = searched(opened(files), "search-back", "line 998")
-    assert pane.note == "found line 998" and "line 998" in pane.lines
+    assert pane.note == f"no line 9999 {NONE_BEFORE}" and pane.lines[0] == "line 500"
+    assert look(reader, Do("move", 1)).note == ""
 
 
 def test_a_search_wraps_only_when_asked_again(files: Files) -> None:
     files.data["/out"] = lines(500) + b"needle\n" + lines(500)
     reader = opened(files)
     reader.ask(Do("start"))
-    assert (
-        searched(reader, "search-back", "needle").note
-        == "no needle before this position; search again to start from the end"
-    )
-    assert reader.panes[0].lines[0] == "line 0"
+    pane = searched(reader, "search-back", "needle")
+    assert (pane.lines[0], pane.note) == ("line 0", f"no needle {NONE_BEFORE}")
     pane = searched(reader, "search-back", "needle")
     assert (pane.lines[0], pane.note) == ("needle", "found needle, searching from the end")
-    assert (
-        searched(reader, "search-on", "needle").note
-        == "no needle after this position; search again to start from the beginning"
-    )
+    pane = searched(reader, "search-on", "needle")
+    assert pane.note == "no needle after this position; search again to start from the beginning"
     assert searched(reader, "search-on", "needle").note == "found needle, searching from the beginning"
 
 
@@ -194,10 +181,16 @@ def slow() -> Iterator[Slow]:
 def searching(slow: Slow) -> OutputReader:
     """A reader whose search waits for a piece."""
     reader = opened(slow)
-    reader.ask(Do("search-back", "needle"))
-    reader.look("")
+    look(reader, Do("search-back", "needle"))
     assert slow.is_reading.wait(PATIENCE)
     return reader
+
+
+def after_its_end(reader: OutputReader, slow: Slow) -> Pane:
+    """The pane once the thread of a search is gone."""
+    slow.go_on.set()
+    assert eventually(lambda: not any("search" in each.name for each in threading.enumerate()), PATIENCE)
+    return look(reader)
 
 
 def test_a_search_shows_how_far_it_is_and_the_window_is_read_meanwhile(slow: Slow) -> None:
@@ -205,12 +198,12 @@ def test_a_search_shows_how_far_it_is_and_the_window_is_read_meanwhile(slow: Slo
     state = reader.panes[0].searching
     assert state is not None and 0 < state.searched < state.total == len(slow.data["/out"])
     slow.data["/out"] += b"one more\n"
-    reader.look("")
-    assert reader.panes[0].lines[-1] == "one more" and reader.panes[0].searching is not None
+    pane = look(reader)
+    assert pane.lines[-1] == "one more" and pane.searching is not None
     slow.go_on.set()
     assert eventually(lambda: reader.panes[0].searching is None, PATIENCE)
-    reader.look("")
-    assert reader.panes[0].lines[0] == "needle" and reader.panes[0].note == "found needle"
+    pane = look(reader)
+    assert pane.lines[0] == "needle" and pane.note == "found needle"
 
 
 def test_a_search_that_is_ended_ends_at_once_and_moves_nothing_later(slow: Slow) -> None:
@@ -218,54 +211,46 @@ def test_a_search_that_is_ended_ends_at_once_and_moves_nothing_later(slow: Slow)
     shown = reader.panes[0].lines
     reader.stop_searches()
     assert reader.panes[0].searching is None
-    slow.go_on.set()
-    assert eventually(lambda: not any("search" in each.name for each in threading.enumerate()), PATIENCE)
-    reader.look("")
-    assert (reader.panes[0].lines, reader.panes[0].note) == (shown, "")
+    pane = after_its_end(reader, slow)
+    assert (pane.lines, pane.note) == (shown, "")
 
 
 @pytest.mark.parametrize("wish", [Do("start"), Do("move", -1), Do("search-back", "line 2999")])
 def test_a_jump_or_another_search_ends_the_one_under_way(slow: Slow, wish: Do) -> None:
     reader = searching(slow)
-    reader.ask(wish)
-    reader.look("")
-    slow.go_on.set()
-    assert eventually(lambda: not any("search" in each.name for each in threading.enumerate()), PATIENCE)
-    reader.look("")
-    assert "needle" not in reader.panes[0].note
+    look(reader, wish)
+    assert "needle" not in after_its_end(reader, slow).note
 
 
 def test_what_ends_a_search_is_told_and_the_window_stays(files: Files) -> None:
     files.data["/out"] = lines(300_000)
     reader = opened(files)
-    reader.ask(Do("start"))
-    reader.look("")
+    look(reader, Do("start"))
     files.error = "permission denied"
     reader.ask(Do("search-on", "nothing"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "refresh", lambda: None)
-        reader.look("")
+        look(reader)
         assert eventually(lambda: reader.panes[0].searching is None, PATIENCE)
     files.error = ""
-    reader.look("")
-    assert reader.panes[0].note == "permission denied" and reader.panes[0].lines[0] == "line 0"
+    pane = look(reader)
+    assert pane.note == "permission denied" and pane.lines[0] == "line 0"
 
 
 def test_a_file_that_was_truncated_is_told_and_shown_anew(files: Files) -> None:
     reader = opened(files)
     files.data["/out"] = b"fresh\n"
-    reader.look("")
-    assert reader.panes[0].lines == ("fresh",) and "truncated or replaced" in reader.panes[0].note
+    pane = look(reader)
+    assert pane.lines == ("fresh",) and "truncated or replaced" in pane.note
 
 
 def test_an_error_leaves_the_lines_and_goes_away_when_reading_works_again(files: Files) -> None:
     reader = opened(files)
     files.error = "no answer"
-    reader.look("")
-    assert reader.panes[0].error == "no answer" and len(reader.panes[0].lines) == 3
+    pane = look(reader)
+    assert pane.error == "no answer" and len(pane.lines) == 3
     files.error = ""
-    reader.look("")
-    assert reader.panes[0].error == ""
+    assert look(reader).error == ""
 
 
 def test_a_file_that_cannot_be_read_at_first_is_opened_at_its_end_later(files: Files) -> None:
@@ -273,34 +258,26 @@ def test_a_file_that_cannot_be_read_at_first_is_opened_at_its_end_later(files: F
     reader = opened(files)
     assert reader.panes[0].error == "permission denied" and reader.panes[0].lines == ()
     files.error = ""
-    reader.look("")
-    assert reader.panes[0].lines[-1] == "line 999"
+    assert look(reader).lines[-1] == "line 999"
 
 
 def test_a_run_without_output_files_reads_nothing(files: Files) -> None:
     reader = OutputReader(files, run("bare", stdout_path=None, stderr_path=None), lambda: None)
     reader.put_on_screen("both", 3)
-    reader.ask(Do("start"))
-    reader.look("")
+    look(reader, Do("start"))
     assert files.reads == [] and [pane.path for pane in reader.panes] == [None, None]
 
 
-def test_what_is_found_after_it_was_closed_is_dropped(files: Files) -> None:
-    told: list[int] = []
-    reader = OutputReader(files, RUN, lambda: told.append(1))
-    reader.put_on_screen("stdout", 3)
-    reader.close()
-    reader.look("")
-    assert told == [] and reader.panes[0].lines == ()
-
-
-def test_whoever_draws_is_told_of_every_change_and_of_nothing_else(files: Files) -> None:
-    told: list[int] = []
-    reader = OutputReader(files, RUN, lambda: told.append(1))
-    reader.put_on_screen("stdout", 3)
-    reader.look("")
-    reader.look("")
-    assert len(told) == 1
+def test_whoever_draws_is_told_of_every_change_until_it_is_closed(files: Files) -> None:
+    for closes, count in ((False, 1), (True, 0)):
+        told: list[int] = []
+        reader = OutputReader(files, RUN, lambda told=told: told.append(1))
+        reader.put_on_screen("stdout", 3)
+        if closes:
+            reader.close()
+        look(reader)
+        look(reader)
+        assert len(told) == count and bool(reader.panes[0].lines) is not closes
 
 
 def test_the_thread_reads_what_is_asked_for_and_ends_when_it_is_closed(files: Files) -> None:

@@ -626,8 +626,9 @@ def test_what_was_searched_for_stands_out_whatever_its_case() -> None:
     assert marked == ["(Loss)", "(loss)"]
 
 
-def test_a_wide_character_cut_through_half_is_a_blank() -> None:
-    assert "\n 字ab\n" in shown(output(panes=(Pane("stdout", "/data/out", ("漢字ab",), 0, 8),), aside=1))
+def test_a_wide_character_cut_through_half_is_a_blank_and_an_accent_goes_with_its_letter() -> None:
+    for line, rest in (("漢字ab", " 字ab"), ("x\u0301yz", "yz")):
+        assert f"\n{rest}\n" in shown(output(panes=(Pane("stdout", "/data/out", (line,), 0, 9),), aside=1))
 
 
 def test_an_output_without_a_file_says_how_to_get_one() -> None:
