@@ -10,6 +10,7 @@ from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import Health, TrainingMetrics
 from training_monitor.ui.fleet.view import (
     COLUMNS,
+    STEPS,
     FleetView,
     Member,
     follow,
