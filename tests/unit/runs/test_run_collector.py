@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,8 +14,7 @@ from tests.unit.runs.run_world import look, machine, process, run
 from training_monitor.core.engine import MOST_WORDS
 from training_monitor.core.errors import TargetUnreachable, TrainingMonitorError
 from training_monitor.runs.collector import MOST_ACTS, MOST_MESSAGES, RunCollector
-from training_monitor.runs.values import KILLED, FolderLook, Limits, Message, OutputChunk, Run, RunSize
-from training_monitor.targets.proc_stat import Identity
+from training_monitor.runs.values import FolderLook, Limits, Message
 
 PATIENCE = 10.0
 
@@ -28,6 +27,7 @@ class Folder:
         self.looks: list[float] = []
         self.threads_of: list[frozenset[int]] = []
         self.at_once = self.most_at_once = 0
+        self.read_output = self.edit = self.send_signal = self.measure = self.delete = nobody_does
 
     def usual(self, number: int) -> FolderLook:
         return self.at(self.clock.elapsed, cpu_ticks=int(self.clock.elapsed * 50))
@@ -46,26 +46,22 @@ class Folder:
         finally:
             self.at_once -= 1
 
-    def read_output(self, path: str, start: int, length: int) -> OutputChunk:
-        raise AssertionError("nobody reads")
 
-    def edit(self, run: Run, values: Mapping[str, str]) -> str:
-        raise AssertionError("nobody edits")
-
-    def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
-        raise AssertionError("nobody signals")
-
-    def measure(self, run: Run) -> RunSize:
-        raise AssertionError("nobody measures")
-
-    def delete(self, run: Run) -> None:
-        raise AssertionError("nobody deletes")
+def nobody_does(*_: Any) -> Any:
+    raise AssertionError("nobody reads, edits, signals, measures or deletes")
 
 
 def collect(answer: Callable[[int], FolderLook] | None = None, **options: Any) -> tuple[RunCollector, Folder]:
     clock = FakeClock()
     folder = Folder(clock, answer)
     return RunCollector(folder, where="/runs", clock=clock, **options), folder
+
+
+def fail_with(error: Exception) -> Callable[..., Any]:
+    def call(*_: object) -> Any:
+        raise error
+
+    return call
 
 
 def run_until(collector: RunCollector, folder: Folder, elapsed: float) -> list[float]:
@@ -77,12 +73,6 @@ def run_until(collector: RunCollector, folder: Folder, elapsed: float) -> list[f
 
 
 # ---------------------------------------------------------------- looks
-
-
-def test_before_the_first_look_there_is_nothing_and_nothing_wrong() -> None:
-    collector, _ = collect()
-    snapshot = collector.snapshot()
-    assert (snapshot.rows, snapshot.error, snapshot.where, snapshot.is_refreshing) == ((), None, "/runs", False)
 
 
 def test_a_look_in_the_calling_thread_shows_the_runs_and_the_next_their_cpu() -> None:
@@ -175,21 +165,15 @@ def test_failed_looks_keep_the_rows_and_back_off() -> None:
     folder.answer = failing
     times = run_until(collector, folder, 170)
     assert [later - earlier for earlier, later in zip(times[1:8], times[2:9])] == [4, 8, 16, 30, 30, 30, 30]
-    last = seen[8]
+    first, last, after = seen[0], seen[8], seen[9]
+    assert (first.rows, first.error, first.where) == ((), None, "/runs")
     assert last.error == "ssh://gpu-7: no route 8" and last.stale_since == EPOCH + 2
     assert [row.run.name for row in last.rows] == ["llama"] and last.timestamp == EPOCH
-    after = seen[9]
     assert (after.error, after.stale_since, len(after.rows)) == (None, None, 1)
 
 
 def test_a_look_that_breaks_in_a_way_nobody_thought_of_is_an_error_as_well() -> None:
-    collector, folder = collect()
-
-    def broken(number: int) -> FolderLook:
-        raise ValueError("x" * 2000)
-
-    folder.answer = broken
-    error = collector.look_once().error
+    error = collect(fail_with(ValueError("x" * 2000)))[0].look_once().error
     assert error and error.startswith("the query failed: ValueError") and len(error) == MOST_WORDS
 
 
@@ -270,19 +254,13 @@ def test_threads_are_read_of_what_is_expanded_from_the_next_look_on() -> None:
 
 
 def test_what_is_wrong_with_the_machine_and_its_gpus_is_told() -> None:
-    answers = [
-        look(run(), machine(gpu_error="nvidia-smi is not installed here")),
-        look(run(), None, machine_error="no /proc"),
-    ]
+    without_gpus = look(run(), machine(process(100), gpu_error="nvidia-smi is not installed here"))
+    answers = [without_gpus, look(run(), None, machine_error="no /proc")]
     collector, _ = collect(lambda number: answers[number - 1])
+    assert not collector.snapshot().is_refreshing
     first, second = collector.look_once(), collector.look_once()
     assert (first.gpu_error, first.machine_error) == ("nvidia-smi is not installed here", None)
     assert (second.gpu_error, second.machine_error) == (None, "no /proc")
-
-
-def test_one_look_tells_that_a_run_was_killed() -> None:
-    collector, _ = collect(lambda number: look(run(), machine()))
-    assert collector.look_once().rows[0].status == KILLED
 
 
 # ---------------------------------------------------------------- who listens
@@ -291,18 +269,10 @@ def test_one_look_tells_that_a_run_was_killed() -> None:
 def test_listeners_get_every_look_and_their_errors_are_ignored() -> None:
     collector, folder = collect()
     heard: list[str | None] = []
-
-    def broken() -> None:
-        raise ValueError("mine")
-
-    collector.listen(broken)
+    collector.listen(fail_with(ValueError("mine")))
     collector.listen(lambda: heard.append(collector.snapshot().error))
     collector.look_once()
-
-    def fails(number: int) -> FolderLook:
-        raise TrainingMonitorError("gone")
-
-    folder.answer = fails
+    folder.answer = fail_with(TrainingMonitorError("gone"))
     collector.look_once()
     assert heard == [None, "gone"]
     collector.close()
@@ -315,13 +285,6 @@ def test_listeners_get_every_look_and_their_errors_are_ignored() -> None:
 
 def texts(collector: RunCollector) -> list[str]:
     return [message.text for message in collector.messages()]
-
-
-def fail_with(error: Exception) -> Callable[[], str]:
-    def call() -> str:
-        raise error
-
-    return call
 
 
 def test_what_an_act_came_to_is_a_message_and_the_runs_are_looked_at_again() -> None:
@@ -338,38 +301,31 @@ def test_what_an_act_came_to_is_a_message_and_the_runs_are_looked_at_again() -> 
     assert collector.messages() == (Message(EPOCH, "process 100 is gone"),)
 
 
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
+def test_an_act_that_fails_says_why() -> None:
+    for error, said in [
         (TrainingMonitorError("not the same process", hint="look again"), "not the same process. Try: look again"),
         (KeyError("x"), "KeyError('x')"),
-    ],
-)
-def test_an_act_that_fails_says_why(error: Exception, said: str) -> None:
-    collector, _ = collect()
-    collector.act("delete llama", fail_with(error))
-    assert eventually(collector.messages, PATIENCE)
-    assert texts(collector) == [f"failed to delete llama: {said}"]
+    ]:
+        collector, _ = collect()
+        collector.act("delete llama", fail_with(error))
+        assert eventually(collector.messages, PATIENCE)
+        assert texts(collector) == [f"failed to delete llama: {said}"]
 
 
 def test_acts_that_hang_hold_up_nobody_and_are_not_too_many() -> None:
     collector, _ = collect()
-    released = threading.Event()
-    ended: list[int] = []
+    released, ended = threading.Event(), list[bool]()
 
     def hanging() -> str:
-        assert released.wait(PATIENCE)
-        ended.append(1)
+        ended.append(released.wait(PATIENCE))
         return "done"
 
-    for _ in range(MOST_ACTS):
+    for _ in range(MOST_ACTS + 1):
         collector.act("hang", hanging)
-    collector.act("hang", hanging)
-    assert [text.partition(".")[0] for text in texts(collector)] == [
-        f"failed to hang: {MOST_ACTS} other actions are running"
-    ]
+    [refused] = texts(collector)
+    assert refused.startswith(f"failed to hang: {MOST_ACTS} other actions are running")
     released.set()
-    assert eventually(lambda: len(collector.messages()) == MOST_ACTS + 1, PATIENCE) and len(ended) == MOST_ACTS
+    assert eventually(lambda: len(collector.messages()) == MOST_ACTS + 1, PATIENCE) and ended == [True] * MOST_ACTS
     collector.act("after", lambda: "done")
     assert eventually(lambda: texts(collector)[-1] == "done", PATIENCE)
 
@@ -387,6 +343,7 @@ def test_messages_are_bounded_in_number_and_length() -> None:
 
 def test_acts_under_way_are_waited_for_and_their_messages_are_there_then() -> None:
     collector, folder = collect()
+    assert collector.wait_for_acts(60.0) == () and folder.clock.slept == []
     released = threading.Event()
 
     def slow() -> str:
@@ -395,23 +352,10 @@ def test_acts_under_way_are_waited_for_and_their_messages_are_there_then() -> No
 
     collector.act("delete llama", slow)
     assert collector.acts() == ("delete llama",)
-    folder.clock.at(1.0, lambda: (released.set(), eventually(collector.messages, PATIENCE)))
+    assert collector.wait_for_acts(2.0) == ("delete llama",) and folder.clock.elapsed == pytest.approx(2.0)
+    folder.clock.at(3.0, lambda: (released.set(), eventually(collector.messages, PATIENCE)))
     assert collector.wait_for_acts(60.0) == ()
     assert texts(collector) == ["deleted llama"] and collector.acts() == ()
-
-
-def test_an_act_that_does_not_end_is_waited_for_no_longer_than_asked_and_named() -> None:
-    collector, folder = collect()
-    released = threading.Event()
-    collector.act("delete llama", lambda: str(released.wait(PATIENCE)))
-    assert collector.wait_for_acts(2.0) == ("delete llama",)
-    assert folder.clock.elapsed == pytest.approx(2.0)
-    released.set()
-
-
-def test_nothing_is_waited_for_where_nothing_is_under_way() -> None:
-    collector, folder = collect()
-    assert collector.wait_for_acts(60.0) == () and folder.clock.slept == []
 
 
 def test_two_acts_of_one_name_are_two() -> None:
