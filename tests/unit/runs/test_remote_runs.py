@@ -87,6 +87,13 @@ class Machine:
         self.answers[function] = lambda word: ("\n{} {}\n{}".format(word, *left.pop(0)), 0)
 
 
+def looked(files: Mapping[str, str | None]) -> tuple[Machine, RemoteRuns, Run]:
+    """A machine whose folder was looked at, and the first run there."""
+    machine = Machine(files)
+    runs = machine.runs()
+    return machine, runs, runs.look(frozenset()).runs[0]
+
+
 class TestLooking:
     def test_one_look_is_one_round_trip(self) -> None:
         machine = Machine(
@@ -94,27 +101,22 @@ class TestLooking:
         )
         look = machine.runs().look(frozenset({7}))
         assert len(machine.transport.asked) == 1
-        assert [(run.name, run.path, run.status) for run in look.runs] == [
-            ("b", "/runs/b/progress.json", "RUNNING"),
-            ("run-2", "/runs/run-2.json", "FINISHED"),
-            ("run-10", "/runs/run-10.json", "RUNNING"),
-        ]
+        seen = [(run.name, run.status) for run in look.runs]
+        assert seen == [("b", "RUNNING"), ("run-2", "FINISHED"), ("run-10", "RUNNING")]
+        assert [run.path for run in look.runs[:2]] == ["/runs/b/progress.json", "/runs/run-2.json"]
         assert (look.runs[0].folder, look.runs[0].control_path) == ("/runs/b", "/runs/b/control.json")
         assert (look.processes_at, look.timestamp) == (1_699_999_999.0, 1_700_000_000.0)
         assert machine.given()["file_bytes"] == "262145"
         assert look.machine and look.machine.gpu_mib == {4711: 40000.0} and look.machine.gpu_total_mib == 81559.0
 
     def test_an_edit_that_is_not_answered_yet_is_pending(self) -> None:
-        machine = Machine({"a.json": progress(), "control_a.json": '{"lr": 0.5}'})
-        [run] = machine.runs().look(frozenset()).runs
+        _, _, run = looked({"a.json": progress(), "control_a.json": '{"lr": 0.5}'})
         assert run.variables[0].pending == "0.5"
 
     def test_a_file_that_cannot_be_read_is_the_run_of_before_with_the_reason(self, subtests: pytest.Subtests) -> None:
         for text in ["", "{", "[" * 100_000, '{"a": ' * 9000, "\ufffd", "x" * 262_145]:
             with subtests.test(text=text):
-                machine = Machine({"a.json": progress(state={"epoch": 3})})
-                runs = machine.runs()
-                runs.look(frozenset())
+                machine, runs, _ = looked({"a.json": progress(state={"epoch": 3})})
                 machine.files["a.json"] = text
                 [run] = runs.look(frozenset()).runs
                 assert run.epoch == 3 and run.error
@@ -122,19 +124,14 @@ class TestLooking:
                 [run] = runs.look(frozenset()).runs
                 assert (run.epoch, run.error) == (4, None)
 
-    def test_what_may_not_be_read_is_told_and_not_left_out(self) -> None:
-        [run] = Machine({"a.json": None}).runs().look(frozenset()).runs
+    def test_what_was_not_read_is_told_and_not_left_out(self) -> None:
+        _, _, run = looked({"a.json": None})
         assert (run.name, run.status, run.error) == ("a", None, "cannot be read: Permission denied")
-
-    def test_of_too_many_files_those_that_were_not_read_say_so(self) -> None:
         machine = Machine({"a.json": progress()})
         machine.more = ("name\nold.json", "some\n")
         new, old = machine.runs().look(frozenset()).runs
-        assert (new.error, old.name, old.error) == (
-            None,
-            "old",
-            "not read: this folder has too many files, or they are too large",
-        )
+        assert (new.error, old.name) == (None, "old")
+        assert old.error == "not read: this folder has too many files, or they are too large"
 
     def test_a_file_that_is_gone_is_no_run_and_other_json_is_none(self) -> None:
         machine = Machine({"a.json": progress(), "results.json": '{"accuracy": 0.9}', "list.json": "[1]"})
@@ -154,9 +151,8 @@ class TestLooking:
         def refuse(script: str) -> tuple[str, int]:
             raise TargetUnreachable("connection refused")
 
-        runs = RemoteRuns("local", "/runs", transport=FakeTransport(refuse))
         with pytest.raises(TargetUnreachable):
-            runs.look(frozenset())
+            RemoteRuns("local", "/runs", transport=FakeTransport(refuse)).look(frozenset())
 
     def test_threads_are_read_of_numbers_only(self) -> None:
         machine = Machine({})
@@ -181,57 +177,36 @@ class TestGpus:
 
 
 class TestEditing:
-    def look(self, control: str | None = None) -> tuple[Machine, RemoteRuns, Run]:
-        machine = Machine({"a.json": progress()} | ({"control_a.json": control} if control else {}))
-        runs = machine.runs()
-        return machine, runs, runs.look(frozenset()).runs[0]
+    def edited(self, *answers: tuple[str, str], control: str | None = None) -> tuple[str, dict[str, str]]:
+        """The number of an edit of lr, and what the last script was given."""
+        machine, runs, run = looked({"a.json": progress()} | ({"control_a.json": control} if control else {}))
+        machine.change("edit", *answers)
+        return runs.edit(run, {"lr": "0.5"}), machine.given()
 
     def test_an_edit_stands_beside_those_that_are_not_answered_yet(self) -> None:
-        machine, runs, run = self.look(
-            '{"edits": {"lr": {"value": "2", "edit": "x"}, "wd": {"value": "3", "edit": "y"}}}'
-        )
-        machine.change("edit", ("written", ""))
-        edit_id = runs.edit(run, {"lr": "0.5"})
-        new = machine.given()["new"]
-        assert re.fullmatch(r"[0-9a-f]{16}", edit_id) and edit_id in new
-        assert '"value": "0.5"' in new and '"value": "3"' in new
+        control = '{"edits": {"lr": {"value": "2", "edit": "x"}, "wd": {"value": "3", "edit": "y"}}}'
+        edit_id, given = self.edited(("written", ""), control=control)
+        assert re.fullmatch(r"[0-9a-f]{16}", edit_id) and edit_id in given["new"]
+        assert '"value": "0.5"' in given["new"] and '"value": "3"' in given["new"]
 
-    def test_what_somebody_else_wrote_meanwhile_is_kept(self) -> None:
-        machine, runs, run = self.look()
-        machine.change("edit", ("changed", '{"wd": 7}'), ("written", ""))
-        runs.edit(run, {"lr": "0.5"})
-        given = machine.given()
+    def test_what_somebody_else_wrote_meanwhile_is_kept_unless_it_is_no_text(self) -> None:
+        _, given = self.edited(("changed", '{"wd": 7}'), ("written", ""))
         assert '"value": "7"' in given["new"] and given["old"] == '{"wd": 7}'
+        assert self.edited(("written", ""), control="\ufffd\ufffd")[1]["is_any"] == "yes"
 
-    def test_somebody_who_goes_on_writing_is_told(self) -> None:
-        machine, runs, run = self.look()
-        machine.change("edit", ("changed", "{}"), ("changed", "{ }"))
-        with pytest.raises(CommandFailed, match="another process is editing the file. Try: retry the same call"):
-            runs.edit(run, {"lr": "0.5"})
-
-    def test_a_control_file_of_bytes_that_are_no_text_is_replaced(self) -> None:
-        machine, runs, run = self.look("\ufffd\ufffd")
-        machine.change("edit", ("written", ""))
-        runs.edit(run, {"lr": "0.5"})
-        assert machine.given()["is_any"] == "yes"
-
-    @pytest.mark.parametrize(
-        ("state", "said", "reason"),
-        [
-            ("busy", "", "another process has been editing"),
-            ("failed", "sh: 1: cannot create ./x: Permission denied\n", "Permission denied"),
-            ("gone", "", "no longer exists"),
-            ("moved", "", "replaced since the last refresh"),
-        ],
-    )
-    def test_an_edit_that_was_not_written_says_why(self, state: str, said: str, reason: str) -> None:
-        machine, runs, run = self.look()
-        machine.change("edit", (state, said))
-        with pytest.raises(CommandFailed, match=reason):
-            runs.edit(run, {"lr": "0.5"})
+    def test_an_edit_that_was_not_written_says_why(self) -> None:
+        for answers, reason in [
+            ([("changed", "{}"), ("changed", "{ }")], "another process is editing the file. Try: retry the same call"),
+            ([("busy", "")], "another process has been editing"),
+            ([("failed", "sh: 1: cannot create ./x: Permission denied\n")], "Permission denied"),
+            ([("gone", "")], "no longer exists"),
+            ([("moved", "")], "replaced since the last refresh"),
+        ]:
+            with pytest.raises(CommandFailed, match=reason):
+                self.edited(*answers)
 
     def test_what_nobody_would_read_is_not_written(self) -> None:
-        machine, runs, run = self.look()
+        machine, runs, run = looked({"a.json": progress()})
         for values, wrong in (
             ({"lr": "1"}, replace(run, status="FINISHED")),
             ({"no such": "1"}, run),
@@ -254,11 +229,6 @@ class TestSignals:
         )
         assert (machine.given()["processes"], machine.given()["number"]) == ("1 5 h b n 7 5 h b n", "15")
 
-    def test_nothing_to_signal_asks_nobody(self) -> None:
-        machine = Machine({})
-        assert machine.runs().send_signal((), 9) == ()
-        assert machine.transport.asked == []
-
     def test_hundreds_of_processes_are_one_round_trip(self) -> None:
         machine = Machine({})
         machine.answers["signal_all"] = lambda word: (f"\n{word} 0\ngone\n", 0)
@@ -267,8 +237,9 @@ class TestSignals:
         assert said[300] == "process 302 has ended: no signal was sent"
         assert said[301] == "process 303: the effect of SIGTERM is unknown"
 
-    def test_a_number_that_is_no_signal_is_refused(self) -> None:
+    def test_a_number_that_is_no_signal_is_refused_and_nothing_to_signal_asks_nobody(self) -> None:
         machine = Machine({})
+        assert machine.runs().send_signal((), 9) == ()
         for number in (-1, 0, 65, 1000):
             with pytest.raises(SettingsError):
                 machine.runs().send_signal((Identity(7, 5),), number)
@@ -290,9 +261,7 @@ class TestSignals:
 class TestDeleting:
     def test_it_is_judged_by_what_the_file_says_now(self) -> None:
         process = {"pid": 99, "start_ticks": 4, "hostname": "h"}
-        machine = Machine({"a.json": progress("FINISHED", metadata=process)})
-        runs = machine.runs()
-        [run] = runs.look(frozenset()).runs
+        machine, runs, run = looked({"a.json": progress("FINISHED", metadata=process)})
         machine.files["a.json"] = progress(metadata=process)
         machine.change("delete", ("alive", ""))
         with pytest.raises(CommandFailed, match="was not deleted: its process 99 is alive: terminate it first"):
@@ -308,63 +277,48 @@ class TestDeleting:
             ("failed", "Read-only file system"),
         ]:
             with subtests.test(state=state, reason=reason):
-                machine = Machine({"a/progress.json": progress()})
-                runs = machine.runs()
-                [run] = runs.look(frozenset()).runs
+                machine, runs, run = looked({"a/progress.json": progress()})
                 machine.change("delete", (state, "rm: cannot remove 'x': Read-only file system\n"))
                 with pytest.raises(CommandFailed, match=reason):
                     runs.delete(run)
 
-    def test_a_file_that_became_something_else_is_kept(self) -> None:
-        machine = Machine({"a.json": progress("FINISHED")})
-        runs = machine.runs()
-        [run] = runs.look(frozenset()).runs
+    def test_a_file_that_became_something_else_and_a_run_that_is_not_there_are_kept(self) -> None:
+        machine, runs, run = looked({"a.json": progress("FINISHED")})
+        elsewhere = [
+            replace(run, path=each, folder="/etc") for each in ("/etc/passwd", "/runs/../x.json", "/runs/b.json")
+        ]
         machine.files["a.json"] = '{"hidden_size": 4096}'
-        with pytest.raises(TrainingMonitorError, match="is no longer in '/runs' on local"):
-            runs.delete(run)
-
-    def test_a_run_that_is_not_there_deletes_nothing(self) -> None:
-        machine = Machine({"a.json": progress()})
-        runs = machine.runs()
-        [run] = runs.look(frozenset()).runs
-        for path in ("/etc/passwd", "/runs/../etc/x.json", "/runs/b.json"):
+        for gone in (run, *elsewhere):
             with pytest.raises(TrainingMonitorError, match="is no longer in '/runs' on local"):
-                runs.delete(replace(run, path=path, folder="/etc"))
+                runs.delete(gone)
+
+
+WITH_OUTPUT = {"a.json": progress(metadata={"stdout_path": "/logs/out.log"})}
 
 
 class TestOutput:
-    def look(self) -> tuple[Machine, RemoteRuns]:
-        machine = Machine({"a.json": progress(metadata={"stdout_path": "/logs/out.log"})})
-        runs = machine.runs()
-        runs.look(frozenset())
-        return machine, runs
-
     def test_only_outputs_that_a_run_names_are_read(self) -> None:
-        machine, runs = self.look()
+        machine, runs, _ = looked(WITH_OUTPUT)
         for path in ("/etc/passwd", "", "/logs/../etc/passwd"):
             with pytest.raises(TrainingMonitorError, match="is not the output of any run"):
                 runs.read_output(path, 0, 10)
         assert len(machine.transport.asked) == 1
 
     def test_a_piece_is_bounded(self) -> None:
-        machine, runs = self.look()
-        machine.answers["show"] = lambda word: (
-            "state=read\nsize=5000\nstart=4100\nbegin=4096\ncoding=base64\nlog\nYWJjZGVmZw==\n",
-            0,
-        )
+        machine, runs, _ = looked(WITH_OUTPUT)
+        said = "state=read\nsize=5000\nstart=4100\nbegin=4096\ncoding=base64\nlog\nYWJjZGVmZw==\n"
+        machine.answers["show"] = lambda word: (said, 0)
         chunk = runs.read_output("/logs/out.log", -900, 10**9)
         assert (chunk.size, chunk.start, chunk.data) == (5000, 4100, b"efg")
         assert machine.given()["length"] == "262144"
 
-    @pytest.mark.parametrize(
-        ("state", "error"),
-        [("missing", CommandFailed), ("other", CommandFailed), ("denied", AccessDenied), ("", TrainingMonitorError)],
-    )
-    def test_a_file_that_cannot_be_read_is_an_error(self, state: str, error: type[Exception]) -> None:
-        machine, runs = self.look()
-        machine.answers["show"] = lambda word: (f"state={state}\n", 0)
-        with pytest.raises(error):
-            runs.read_output("/logs/out.log", 0, 10)
+    def test_a_file_that_cannot_be_read_is_an_error(self) -> None:
+        errors = {"missing": CommandFailed, "other": CommandFailed, "denied": AccessDenied, "": TrainingMonitorError}
+        for state, error in errors.items():
+            machine, runs, _ = looked(WITH_OUTPUT)
+            machine.answers["show"] = lambda word, state=state: (f"state={state}\n", 0)
+            with pytest.raises(error):
+                runs.read_output("/logs/out.log", 0, 10)
 
 
 class TestOpening:
@@ -389,23 +343,9 @@ class TestOpening:
                 assert (str(runs.target), runs.folder) == (target, folder)
 
     def test_anything_else_says_what_was_expected(self, subtests: pytest.Subtests) -> None:
-        for where in [
-            "",
-            "no such folder",
-            "ssh://gpu",
-            "ssh:///runs",
-            "ssh://-oProxyCommand=x/runs",
-            "vast://abc/runs",
-            "vast://5",
-            "k8s://team/head",
-            "k8s://head:/runs",
-            "Head:/runs",
-            "-n:/runs",
-            "head:runs",
-            "head:~you/runs",
-            "http://host/runs",
-            "head:/a\0b",
-        ]:
+        places = "ssh://gpu ssh:///runs ssh://-oProxyCommand=x/runs vast://abc/runs vast://5 k8s://team/head"
+        places += " k8s://head:/runs Head:/runs -n:/runs head:runs head:~you/runs http://host/runs head:/a\0b"
+        for where in ["", "no such folder", *places.split()]:
             with subtests.test(where=where):
                 with pytest.raises(SettingsError, match=r"expected an existing folder, .*ssh://\[user@\]host"):
                     open_runs(where)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training_monitor.runs.clock import IDLE, TRAINING, VALIDATION, RunClock
+from training_monitor.runs.values import Estimate
 
 
 class Script:
@@ -13,6 +14,9 @@ class Script:
     def __init__(self) -> None:
         self.now, self.trained, self.validated = 1000.0, 0, 0
         self.clock = RunClock(self.now)
+
+    def left(self, part: str = "run") -> float | None:
+        return self.clock.estimates()[part].remaining
 
     def look(self) -> None:
         self.clock.observe(self.now, self.trained, self.validated)
@@ -47,6 +51,14 @@ class Script:
         self.clock.end_epoch()
 
 
+def in_epoch(epoch: int | None = 1, batches: int | None = 100, epochs: int | None = 3, made: int = 0) -> Script:
+    """A script that began with this epoch and made so many batches of it, of a second each."""
+    script = Script()
+    script.start_epoch(epoch, batches, epochs)
+    script.train(made)
+    return script
+
+
 @pytest.mark.parametrize("epochs", [1, 2, 5])
 def test_the_epochs_to_come_are_of_the_present_speed(epochs: int) -> None:
     script = Script()
@@ -60,18 +72,17 @@ def test_the_epochs_to_come_are_of_the_present_speed(epochs: int) -> None:
     script.start_epoch(epochs + 1, 200, 10)
     script.train(12, seconds=5.0)
     left = 188 * 5 + 10 + (9 - epochs) * (200 * 5 + 30 + 10)
-    assert script.clock.estimates()["run"].remaining == pytest.approx(left, rel=0.05)
+    assert script.left() == pytest.approx(left, rel=0.05)
 
 
 def test_an_epoch_in_which_the_speed_changed_is_no_measure_for_the_others() -> None:
-    script = Script()
-    script.start_epoch(1, 200, 3)
+    script = in_epoch(1, 200)
     script.train(100, seconds=0.5)
     script.train(100, seconds=5.0)
     script.end_epoch()
     script.start_epoch(2, 200, 3)
     script.train(20, seconds=5.0)
-    assert script.clock.estimates()["run"].remaining == pytest.approx(180 * 5 + 200 * 5, rel=0.05)
+    assert script.left() == pytest.approx(180 * 5 + 200 * 5, rel=0.05)
 
 
 def test_validations_that_take_longer_since_twice_count_for_those_to_come() -> None:
@@ -82,8 +93,8 @@ def test_validations_that_take_longer_since_twice_count_for_those_to_come() -> N
         script.validate(10, seconds)
         script.end_epoch()
         if epoch == 4:
-            assert script.clock.estimates()["run"].remaining == pytest.approx(3 * 20, rel=0.1)
-    assert script.clock.estimates()["run"].remaining == pytest.approx(2 * 110, rel=0.1)
+            assert script.left() == pytest.approx(3 * 20, rel=0.1)
+    assert script.left() == pytest.approx(2 * 110, rel=0.1)
 
 
 def test_a_run_ending_within_an_epoch_has_a_correct_eta() -> None:
@@ -91,68 +102,50 @@ def test_a_run_ending_within_an_epoch_has_a_correct_eta() -> None:
     script.clock.end_after(250)
     script.start_epoch(1, 100, None)
     script.train(50)
-    assert script.clock.estimates()["run"].remaining == pytest.approx(200, rel=0.05)
+    assert script.left() == pytest.approx(200, rel=0.05)
     script.train(50)
     script.validate(20)
     script.end_epoch()
-    assert script.clock.estimates()["run"].remaining == pytest.approx(150 + 2 * 10, rel=0.05)
+    assert script.left() == pytest.approx(150 + 2 * 10, rel=0.05)
     script.start_epoch(2, 100, None)
     script.train(100)
     script.validate(20)
     script.end_epoch()
     script.start_epoch(3, 100, None)
     script.train(20)
-    estimates = script.clock.estimates()
-    assert estimates["epoch"].remaining == pytest.approx(30 + 10, rel=0.05) and not script.clock.is_complete
-    assert estimates["run"].remaining == pytest.approx(30 + 10, rel=0.05)
+    assert script.left("epoch") == pytest.approx(30 + 10, rel=0.05) and not script.clock.is_complete
+    assert script.left() == pytest.approx(30 + 10, rel=0.05)
     script.train(30)
     assert script.clock.is_complete
-
-
-def test_a_run_whose_epochs_have_no_length_ends_after_its_steps() -> None:
-    script = Script()
-    script.start_epoch(1, None, None)
-    script.train(10)
-    script.clock.end_after(40)
-    script.train(10)
-    assert script.clock.estimates()["run"].remaining == pytest.approx(30, rel=0.05)
+    without_length = in_epoch(1, None, None, made=10)
+    without_length.clock.end_after(40)
+    without_length.train(10)
+    assert without_length.left() == pytest.approx(30, rel=0.05)
 
 
 def test_nothing_is_known_before_there_are_two_batches() -> None:
     script = Script()
-    assert script.clock.estimates()["run"].remaining is None
+    assert script.left() is None
     script.start_epoch(1)
-    estimates = script.clock.estimates()
-    assert (estimates["training"].rate, estimates["epoch"].remaining, estimates["run"].remaining) == (None, None, None)
+    assert (script.clock.estimates()["training"].rate, script.left("epoch"), script.left()) == (None, None, None)
 
 
 def test_the_first_epoch_counts_its_validation_by_the_sizes_of_the_datasets() -> None:
-    script = Script()
-    script.clock.dataset_ratio = 0.1
-    script.start_epoch(1)
-    script.train(50)
-    estimates = script.clock.estimates()
-    assert estimates["training"].remaining == pytest.approx(50, abs=1)
-    assert estimates["epoch"].remaining == pytest.approx(60, abs=1)
-    assert estimates["run"].remaining == pytest.approx(60 + 2 * 110, abs=4)
-
-
-def test_without_the_sizes_the_first_epoch_counts_its_training_alone() -> None:
-    script = Script()
-    script.start_epoch(1)
-    script.train(50)
-    assert script.clock.estimates()["epoch"].remaining == pytest.approx(50, abs=1)
-    assert script.clock.estimates()["run"].remaining == pytest.approx(50 + 200, abs=3)
+    for ratio, validation in ((None, 0), (0.1, 10)):
+        script = Script()
+        script.clock.dataset_ratio = ratio
+        script.start_epoch(1)
+        script.train(50)
+        assert script.left("training") == pytest.approx(50, abs=1)
+        assert script.left("epoch") == pytest.approx(50 + validation, abs=1)
+        assert script.left() == pytest.approx(50 + validation + 2 * (100 + validation), abs=4)
 
 
 def test_the_totals_of_the_second_epoch_are_right() -> None:
-    script = Script()
-    script.start_epoch(1)
-    script.train(100)
+    script = in_epoch(made=100)
     script.validate(20)
     script.end_epoch()
-    between = script.clock.estimates()
-    assert between["epoch"].remaining == 0 and between["run"].remaining == pytest.approx(220, abs=3)
+    assert script.left("epoch") == 0 and script.left() == pytest.approx(220, abs=3)
     script.start_epoch(2)
     script.train(30)
     estimates = script.clock.estimates()
@@ -164,17 +157,16 @@ def test_the_totals_of_the_second_epoch_are_right() -> None:
 
 
 def test_a_validation_says_how_long_it_still_takes() -> None:
-    script = Script()
-    script.start_epoch(1)
-    script.train(100)
+    script = in_epoch(made=100)
     script.validate(10, total=20)
-    estimates = script.clock.estimates()
     assert script.clock.mode == VALIDATION and script.clock.phase == "validation"
-    assert estimates["validation"].elapsed == pytest.approx(5)
-    assert estimates["validation"].remaining == pytest.approx(5, abs=0.6)
-    assert estimates["epoch"].remaining == pytest.approx(5, abs=0.6)
+    assert script.clock.estimates()["validation"].elapsed == pytest.approx(5)
+    assert script.left("validation") == pytest.approx(5, abs=0.6) == script.left("epoch")
     script.clock.end_validation()
     assert script.clock.mode == TRAINING and script.clock.phase == "training"
+    alone = Script()
+    alone.validate(30, seconds=1.0, total=100)
+    assert alone.left() == pytest.approx(70, abs=2)
 
 
 def test_what_is_done_between_epochs_counts_for_those_that_are_to_come() -> None:
@@ -185,19 +177,19 @@ def test_what_is_done_between_epochs_counts_for_those_that_are_to_come() -> None
         script.end_epoch()
         if epoch == 1:
             script.pass_time(50)  # a checkpoint, or a validation behind the epoch
-    assert script.clock.estimates()["run"].remaining == pytest.approx(2 * 100 + 2 * 50, abs=3)
+    assert script.left() == pytest.approx(2 * 100 + 2 * 50, abs=3)
     script.pass_time(20)
-    assert script.clock.estimates()["run"].remaining == pytest.approx(2 * 100 + 2 * 50 - 20, abs=3)
+    assert script.left() == pytest.approx(2 * 100 + 2 * 50 - 20, abs=3)
     script.pass_time(100)
-    assert script.clock.estimates()["run"].remaining == pytest.approx(2 * 100 + 50, abs=3)
+    assert script.left() == pytest.approx(2 * 100 + 50, abs=3)
     script.start_epoch(3, 100, 4)
     script.train(50)
     gap = (50 + 120) / 2
-    assert script.clock.estimates()["run"].remaining == pytest.approx(50 + gap + 100, abs=3)
+    assert script.left() == pytest.approx(50 + gap + 100, abs=3)
     script.train(50)
     script.end_epoch()
     script.start_epoch(4, 100, 4)
-    assert script.clock.estimates()["run"].remaining == pytest.approx(100, abs=3)
+    assert script.left() == pytest.approx(100, abs=3)
 
 
 def test_epochs_that_are_never_ended_have_nothing_between_them() -> None:
@@ -205,32 +197,29 @@ def test_epochs_that_are_never_ended_have_nothing_between_them() -> None:
     for epoch in (1, 2, 3):
         script.start_epoch(epoch, 10, 5)
         script.train(10)
-    assert script.clock.estimates()["run"].remaining == pytest.approx(20, abs=2)
+    assert script.left() == pytest.approx(20, abs=2)
 
 
 def test_a_batch_ends_where_the_validation_begins_however_short_it_was() -> None:
-    script = Script()
-    script.start_epoch(1, 100, 1)
+    script = in_epoch(1, 100, 1)
     script.train(99, seconds=10.0)
     script.train(1, seconds=1.0)
-    assert script.clock.estimates()["training"].remaining == pytest.approx(9, abs=0.5)
+    assert script.left("training") == pytest.approx(9, abs=0.5)
     script.validate(5, total=10)
-    assert script.clock.estimates()["training"].remaining == 0
-    assert script.clock.estimates()["epoch"].remaining == pytest.approx(2.5, abs=0.6)
+    assert script.left("training") == 0 and script.left("epoch") == pytest.approx(2.5, abs=0.6)
     script.clock.end_validation()
-    assert script.clock.estimates()["training"].remaining == 0
+    assert script.left("training") == 0
 
 
 def test_validations_within_an_epoch_do_not_slow_the_training_rate() -> None:
-    script = Script()
-    script.start_epoch(1, 100, 1)
+    script = in_epoch(1, 100, 1)
     for _ in range(4):
         script.train(20)
         script.validate(20, seconds=1.0)
         script.look()
         script.clock.end_validation()
     assert script.clock.training.pace.rate == pytest.approx(1.0, rel=0.05)
-    assert script.clock.estimates()["training"].remaining == pytest.approx(20, abs=1)
+    assert script.left("training") == pytest.approx(20, abs=1)
 
 
 def test_a_script_without_epochs_counts_from_start_training() -> None:
@@ -238,9 +227,8 @@ def test_a_script_without_epochs_counts_from_start_training() -> None:
     script.look()
     script.clock.start_training(200)
     script.train(50)
-    estimates = script.clock.estimates()
-    assert script.clock.training.batch == 50 and estimates["epoch"].remaining is None
-    assert estimates["run"].remaining == pytest.approx(150, abs=2)
+    assert script.clock.training.batch == 50 and script.left("epoch") is None
+    assert script.left() == pytest.approx(150, abs=2)
 
 
 def test_a_script_that_only_counts_batches_trains() -> None:
@@ -248,26 +236,20 @@ def test_a_script_that_only_counts_batches_trains() -> None:
     assert script.clock.phase == "loading" and script.clock.mode == IDLE
     script.train(3)
     assert script.clock.phase == "training" and script.clock.training.pace.rate == pytest.approx(1.0)
-    assert script.clock.estimates()["run"].remaining is None
+    assert script.left() is None
 
 
 def test_an_unknown_number_of_epochs_leaves_the_end_of_the_run_unknown() -> None:
-    script = Script()
-    script.start_epoch(1, 100, None)
-    script.train(50)
-    assert script.clock.estimates()["epoch"].remaining is not None
-    assert script.clock.estimates()["run"].remaining is None
+    script = in_epoch(1, 100, None, made=50)
+    assert script.left("epoch") is not None and script.left() is None
 
 
 def test_epochs_and_batches_from_zero_are_shown_from_one() -> None:
-    script = Script()
-    script.start_epoch(0)
-    script.train(1)
-    script.clock.place(0, 1)
-    assert (script.clock.epoch, script.clock.training.batch) == (1, 1)
-    script.train(1)
-    script.clock.place(1, 2)
-    assert script.clock.training.batch == 2
+    script = in_epoch(0)
+    for batch in (0, 1):
+        script.train(1)
+        script.clock.place(batch, batch + 1)
+        assert (script.clock.epoch, script.clock.training.batch) == (1, batch + 1)
     script.start_epoch(1)
     assert script.clock.epoch == 2
     script.start_epoch(None)
@@ -283,60 +265,36 @@ def test_numbers_that_begin_anew_without_an_epoch_are_shown_as_they_are() -> Non
             assert script.clock.training.batch == batch + 1
 
 
-def test_calls_that_are_several_batches_each_are_counted_by_their_numbers() -> None:
-    script = Script()
-    script.start_epoch(1, 100, 1)
-    for batch in range(4, 52, 4):
-        script.train(1, seconds=4.0)
-        script.clock.place(batch, script.trained)
-    assert script.clock.training.batch == 48 and script.clock.training.count == 12
-    assert script.clock.estimates()["training"].remaining == pytest.approx(52, abs=5)
-
-
-def test_several_calls_for_one_batch_are_counted_by_its_number() -> None:
-    script = Script()
-    script.start_epoch(1, 100, 1)
-    for batch in range(1, 41):
-        for _ in range(4):
-            script.train(1, seconds=0.5)
+@pytest.mark.parametrize(("calls", "batches"), [(1, 4), (4, 1)])
+def test_calls_that_are_not_one_batch_each_are_counted_by_their_numbers(calls: int, batches: int) -> None:
+    script = in_epoch(1, 100, 1)
+    for batch in range(batches, 41, batches):
+        for _ in range(calls):
+            script.train(1, seconds=2.0 * batches / calls)
             script.clock.place(batch, script.trained)
-    assert script.clock.training.batch == 40
-    assert script.clock.estimates()["training"].remaining == pytest.approx(120, abs=4)
+    assert script.clock.training.batch == 40 and script.clock.training.count == 40 * calls // batches
+    assert script.left("training") == pytest.approx(120, abs=8)
 
 
 def test_an_epoch_that_made_fewer_batches_than_were_said_tells_of_the_next_one() -> None:
-    script = Script()
-    script.start_epoch(1, 100, 2)
+    script = in_epoch(1, 100, 2)
     script.train(25, seconds=4.0)
     script.end_epoch()
     script.start_epoch(2, 100, 2)
     script.train(10, seconds=4.0)
-    assert script.clock.estimates()["training"].remaining == pytest.approx(60, abs=5)
+    assert script.left("training") == pytest.approx(60, abs=5)
     script.train(30, seconds=4.0)
-    assert script.clock.estimates()["training"].remaining == pytest.approx(240, abs=10)
+    assert script.left("training") == pytest.approx(240, abs=10)
+    assert in_epoch(1, 5, 1, made=9).left("training") == 0
 
 
-def test_a_run_that_only_validates_says_how_long_it_takes() -> None:
-    script = Script()
-    script.validate(30, seconds=1.0, total=100)
-    assert script.clock.estimates()["run"].remaining == pytest.approx(70, abs=2)
-
-
-def test_a_resumed_run_counts_only_the_epochs_that_are_left() -> None:
-    script = Script()
-    script.start_epoch(5, 100, 10)
-    script.train(50)
-    assert script.clock.estimates()["run"].remaining == pytest.approx(50 + 5 * 100, abs=8)
-
-
-def test_a_resumed_epoch_has_the_number_that_the_script_says() -> None:
-    script = Script()
-    script.start_epoch(4, 1000, 10)
-    script.train(1)
+def test_a_resumed_run_counts_only_what_is_left() -> None:
+    assert in_epoch(5, 100, 10, made=50).left() == pytest.approx(50 + 5 * 100, abs=8)
+    script = in_epoch(4, 1000, 10, made=1)
     script.clock.place(501, 1)
     script.train(9)
     assert script.clock.training.batch == 510
-    assert script.clock.estimates()["training"].remaining == pytest.approx(490, abs=2)
+    assert script.left("training") == pytest.approx(490, abs=2)
 
 
 def test_numbers_of_the_whole_run_from_zero_are_those_of_each_epoch() -> None:
@@ -352,29 +310,18 @@ def test_numbers_of_the_whole_run_from_zero_are_those_of_each_epoch() -> None:
 
 
 def test_a_clock_that_jumps_makes_nothing_negative() -> None:
-    script = Script()
-    script.start_epoch(1)
-    script.train(10)
+    script = in_epoch(made=10)
     script.now -= 500
     script.train(5)
     script.now += 86_400
     script.train(200)
     script.end_epoch()
-    estimates = script.clock.estimates()
-    for each in (estimates["run"], estimates["epoch"], estimates["training"], estimates["validation"]):
-        assert all(value is None or value >= 0 for value in (each.rate, each.elapsed, each.remaining, each.total))
-
-
-def test_more_batches_than_were_said_leave_nothing_but_no_less() -> None:
-    script = Script()
-    script.start_epoch(1, 5, 1)
-    script.train(9)
-    assert script.clock.estimates()["training"].remaining == 0
+    for name, each in script.clock.estimates().items():
+        numbers = (each.rate, each.elapsed, each.remaining, each.total)
+        assert all(value is None or value >= 0 for value in numbers), name
 
 
 def test_what_a_progress_bar_says_counts_until_batches_are_known() -> None:
-    from training_monitor.runs.values import Estimate
-
     script = Script()
     script.clock.told = Estimate(2.0, 10.0, 90.0)
     assert script.clock.estimates()["training"] == Estimate(2.0, 10.0, 90.0, 100.0)
@@ -384,13 +331,9 @@ def test_what_a_progress_bar_says_counts_until_batches_are_known() -> None:
 
 
 def test_an_ended_run_stands_still() -> None:
-    script = Script()
-    script.start_epoch(1)
-    script.train(10)
+    script = in_epoch(made=10)
     script.clock.end()
-    before = script.clock.estimates()
-    assert before["run"].remaining is None and before["epoch"].remaining is None
-    assert script.clock.mode == IDLE
+    assert script.left() is None and script.left("epoch") is None and script.clock.mode == IDLE
 
 
 def test_phases_of_the_script_end_where_it_says() -> None:
