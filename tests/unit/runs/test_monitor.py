@@ -15,7 +15,7 @@ import time
 import tracemalloc
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ from training_monitor.core.clock import SYSTEM_CLOCK
 from training_monitor.runs.files import run_files
 from training_monitor.runs.monitor import TrainingMonitor, default_file
 from training_monitor.runs.progress_file import parse_progress_file
-from training_monitor.runs.record import GrowingHistory, RunRecord, counted, plain_value, value_now, written
+from training_monitor.runs.record import GrowingHistory, RunRecord, plain_value, value_now, written
 from training_monitor.runs.rows import percent_done, total_steps_of
 from training_monitor.runs.values import RUNNING, MetricHistory, OwnResources, Run, RunRow
 from training_monitor.targets.proc_stat import Identity
@@ -36,6 +36,18 @@ from training_monitor.targets.proc_stat import Identity
 
 def monitor_in(folder: Path, name: str = "run.json", **options: Any) -> TrainingMonitor:
     return TrainingMonitor(folder / name, **{"interval": 0.01, "handle_signals": False, **options})
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    pause = threading.Event()
+    while not condition():
+        pause.wait(0.01)
+
+
+def ending(folder: Path, name: str = "run.json") -> tuple[str, str | None]:
+    """The status and the message of a run."""
+    document = read(folder / name)
+    return document["status"], document["error_message"]
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -125,22 +137,18 @@ def test_a_run_in_either_layout_is_written_and_read_back(tmp_path: Path, layout:
 
 
 def test_the_first_file_is_there_soon_and_a_heartbeat_keeps_it_young(tmp_path: Path) -> None:
-    monitor = monitor_in(tmp_path)
+    monitor, path = monitor_in(tmp_path), tmp_path / "run.json"
     monitor.start_monitoring()
     monitor.start_monitoring()
-    deadline = threading.Event()
-    while not (tmp_path / "run.json").exists():
-        deadline.wait(0.01)
-    first = read(tmp_path / "run.json")
+    wait_for(path.exists)
+    first = read(path)
     assert first["status"] == "RUNNING" and first["state"]["phase"] == "loading" and first["end_time"] is None
-    while read(tmp_path / "run.json")["updated_at"] == first["updated_at"]:
-        deadline.wait(0.01)
-    while read(tmp_path / "run.json")["resources"]["cpu_percent"] is None:
-        deadline.wait(0.05)
-    resources = read(tmp_path / "run.json")["resources"]
+    wait_for(lambda: read(path)["updated_at"] != first["updated_at"])
+    wait_for(lambda: read(path)["resources"]["cpu_percent"] is not None)
+    resources = read(path)["resources"]
     assert resources["rss_bytes"] > 1e6 and resources["threads"] >= 2
     monitor.shutdown()
-    assert read(tmp_path / "run.json")["status"] == "FINISHED"
+    assert read(path)["status"] == "FINISHED"
 
 
 def test_the_old_calls_of_a_training_with_a_progress_bar(tmp_path: Path) -> None:
@@ -201,7 +209,7 @@ def test_validation_batches_are_no_steps(tmp_path: Path) -> None:
         ("pass finished failed", "FAILED", "ValueError: mine"),
     ],
 )
-def test_the_first_word_of_the_script_is_its_last_one_but_no_failure_is_lost(
+def test_the_first_word_of_a_script_stands_but_no_failure_is_lost(
     tmp_path: Path, words: str, status: str, message: str | None
 ) -> None:
     monitor = monitor_in(tmp_path)
@@ -215,51 +223,40 @@ def test_the_first_word_of_the_script_is_its_last_one_but_no_failure_is_lost(
             monitor.set_failed(ValueError("mine"))
         else:
             getattr(monitor, f"set_{word}")()
-    document = read(tmp_path / "run.json")
-    assert (document["status"], document["error_message"]) == (status, message)
+    assert ending(tmp_path) == (status, message)
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "message"),
+    ("error", "status", "message", "exit_code"),
     [
-        (ValueError("broken"), "FAILED", "ValueError: broken"),
-        (KeyboardInterrupt(), "CANCELED", "KeyboardInterrupt"),
-        (SystemExit(), "FINISHED", None),
-        (SystemExit(0), "FINISHED", None),
-        (SystemExit(3), "FAILED", None),
-        (SystemExit("no data"), "FAILED", "no data"),
-        (RuntimeError("token=abcdefgh123"), "FAILED", "RuntimeError: token=***"),
-        (RuntimeError(Raises()), "FAILED", "RuntimeError: (its text raises RuntimeError)"),
+        (ValueError("broken"), "FAILED", "ValueError: broken", None),
+        (ValueError(139), "FAILED", "ValueError: 139", None),
+        (KeyboardInterrupt(), "CANCELED", "KeyboardInterrupt", None),
+        (SystemExit(), "FINISHED", None, 0),
+        (SystemExit(0), "FINISHED", None, 0),
+        (SystemExit(3), "FAILED", None, 3),
+        (SystemExit(139), "FAILED", None, 139),
+        (SystemExit(True), "FAILED", None, 1),
+        (SystemExit(-1), "FAILED", None, 255),
+        (SystemExit(2**80 + 7), "FAILED", None, 255),
+        (SystemExit("no data"), "FAILED", "no data", 1),
+        (RuntimeError("token=abcdefgh123"), "FAILED", "RuntimeError: token=***", None),
+        (RuntimeError(Raises()), "FAILED", "RuntimeError: (its text raises RuntimeError)", None),
     ],
 )
 def test_the_end_of_the_block_is_the_end_of_the_run(
-    tmp_path: Path, error: BaseException, status: str, message: str | None
+    tmp_path: Path, error: BaseException, status: str, message: str | None, exit_code: int | None
 ) -> None:
     with pytest.raises(type(error)), monitor_in(tmp_path):
         raise error
-    document = read(tmp_path / "run.json")
-    assert (document["status"], document["error_message"]) == (status, message)
+    assert (*ending(tmp_path), read(tmp_path / "run.json")["exit_code"]) == (status, message, exit_code)
 
 
-@pytest.mark.parametrize(
-    ("error", "exit_code"),
-    [
-        (SystemExit(), 0), (SystemExit(139), 139), (SystemExit(True), 1), (SystemExit(-1), 255), (SystemExit("x"), 1),
-        (SystemExit(2**80 + 7), 255), (ValueError(139), None), (KeyboardInterrupt(), None),
-    ],
-)  # fmt: skip
-def test_an_exit_is_written_down_as_a_shell_tells_it(
-    tmp_path: Path, error: BaseException, exit_code: int | None
-) -> None:
-    with pytest.raises(type(error)), monitor_in(tmp_path):
-        raise error
-    assert read(tmp_path / "run.json")["exit_code"] == exit_code
-
-
-def test_a_script_that_says_that_it_failed_may_hand_over_its_exit(tmp_path: Path) -> None:
+def test_a_script_that_says_that_it_failed_hands_over_its_exit_or_a_bounded_message(tmp_path: Path) -> None:
     monitor_in(tmp_path).set_failed(SystemExit(139))
-    document = read(tmp_path / "run.json")
-    assert (document["status"], document["exit_code"], document["error_message"]) == ("FAILED", 139, None)
+    assert ending(tmp_path) == ("FAILED", None) and read(tmp_path / "run.json")["exit_code"] == 139
+    monitor_in(tmp_path).set_failed("x" * 10**6 + "\ud800")
+    assert len(ending(tmp_path)[1] or "") == 2000
 
 
 def test_shutdown_in_a_finally_sees_the_exception_on_its_way(tmp_path: Path) -> None:
@@ -270,7 +267,7 @@ def test_shutdown_in_a_finally_sees_the_exception_on_its_way(tmp_path: Path) -> 
             raise ValueError("broken")
         finally:
             monitor.shutdown()
-    assert read(tmp_path / "run.json")["error_message"] == "ValueError: broken"
+    assert ending(tmp_path)[1] == "ValueError: broken"
 
 
 def test_what_was_put_into_the_interpreter_is_taken_out(tmp_path: Path) -> None:
@@ -286,12 +283,6 @@ def test_what_was_put_into_the_interpreter_is_taken_out(tmp_path: Path) -> None:
         assert ended.value.code == 4
     sys.exit, sys.excepthook = before
     assert read(tmp_path / "a.json")["status"] == read(tmp_path / "b.json")["status"] == "FINISHED"
-
-
-def test_a_message_of_any_length_is_bounded(tmp_path: Path) -> None:
-    monitor = monitor_in(tmp_path)
-    monitor.set_failed("x" * 10**6 + "\ud800")
-    assert len(read(tmp_path / "run.json")["error_message"]) == 2000
 
 
 # ---------------------------------------------------------------- nothing raises
@@ -342,51 +333,40 @@ def test_a_path_that_can_be_none_warns_and_nothing_is_written(tmp_path: Path, fi
 @pytest.mark.parametrize("interval", [math.inf, math.nan, -1, "1", None])
 def test_an_interval_that_makes_no_sense_is_none_that_hurts(tmp_path: Path, interval: Any) -> None:
     with told() as messages, monitor_in(tmp_path, interval=interval) as monitor:
-        pause = threading.Event()
-        while not (tmp_path / "run.json").exists():
-            pause.wait(0.01)
+        wait_for((tmp_path / "run.json").exists)
         monitor.start_batch()
     assert read(tmp_path / "run.json")["state"]["step"] == 1 and messages == []
 
 
-@pytest.mark.parametrize(
-    ("script", "file"),
-    [
-        ("/a/train.py", "train"),
-        ("/a/evaluation/__main__.py", "evaluation"),
-        ("-c", "run"),
-        ("", "run"),
-        ("/a/control.py", "run_control"),
-        ("control_x.py", "run_control_x"),
-        ("progress.py", "run_progress"),
-    ],
-)
-def test_the_default_file_has_the_name_of_the_script(monkeypatch: pytest.MonkeyPatch, script: str, file: str) -> None:
-    monkeypatch.setattr(sys, "argv", [script])
-    assert default_file() == f"progress/{file}.json"
-    assert run_files(default_file()).name == file
+def test_the_default_file_has_the_name_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    for script, file in {
+        "/a/train.py": "train",
+        "/a/evaluation/__main__.py": "evaluation",
+        "-c": "run",
+        "": "run",
+        "/a/control.py": "run_control",
+        "control_x.py": "run_control_x",
+        "progress.py": "run_progress",
+    }.items():
+        monkeypatch.setattr(sys, "argv", [script])
+        assert default_file() == f"progress/{file}.json"
+        assert run_files(default_file()).name == file
 
 
-@pytest.mark.parametrize(
-    ("environ", "writes"),
-    [
-        ("RANK=1 LOCAL_RANK=0", False),
-        ("RANK=x", False),
-        ("SLURM_PROCID=3", False),
-        ("SLURM_PROCID=0", True),  # also that of a plain step of sbatch or salloc
-        ("OMPI_COMM_WORLD_RANK=2", False),
-        ("PMI_RANK=1", False),
-        ("PMIX_RANK=1", False),
-        ("MV2_COMM_WORLD_RANK=1", False),
-        ("RANK=0 SLURM_PROCID=1", True),  # torchrun in a step of srun
-        ("RANK=5 SLURM_PROCID=0", False),
-        ("RANK= SLURM_PROCID=0 LOCAL_RANK=1", True),
-        ("LOCAL_RANK=1", False),
-        ("LOCAL_RANK=0", True),
-        ("LOCAL_RANK=0 NODE_RANK=1", False),
-    ],
+SILENT_RANKS = (
+    "RANK=1 LOCAL_RANK=0,RANK=x,SLURM_PROCID=3,OMPI_COMM_WORLD_RANK=2,PMI_RANK=1,PMIX_RANK=1,MV2_COMM_WORLD_RANK=1,"
+    "RANK=5 SLURM_PROCID=0,LOCAL_RANK=1,LOCAL_RANK=0 NODE_RANK=1"
 )
-def test_only_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: str, writes: bool) -> None:
+WRITING_RANKS = (
+    "SLURM_PROCID=0",  # also that of a plain step of sbatch or salloc
+    "RANK=0 SLURM_PROCID=1",  # torchrun in a step of srun
+    "RANK= SLURM_PROCID=0 LOCAL_RANK=1",
+    "LOCAL_RANK=0",
+)
+
+
+@pytest.mark.parametrize("environ", [*SILENT_RANKS.split(","), *WRITING_RANKS])
+def test_only_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: str) -> None:
     for setting in environ.split():
         monkeypatch.setenv(*setting.split("="))
     with monitor_in(tmp_path, "other.json") as monitor:
@@ -394,7 +374,7 @@ def test_only_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         monitor.start_batch(1)
         monitor.update_metrics(loss=1)
         assert monitor.is_change() is False and monitor.check_changes() == ()
-    assert [path.name for path in tmp_path.iterdir()] == (["other.json"] if writes else [])
+    assert [path.name for path in tmp_path.iterdir()] == (["other.json"] if environ in WRITING_RANKS else [])
     with monitor_in(tmp_path, "forced.json", rank=0):
         pass
     assert (tmp_path / "forced.json").exists()
@@ -460,10 +440,9 @@ def test_an_exit_before_the_announced_end_says_where_it_was(
             monitor.start_batch()
             if exits:
                 raise SystemExit(0)
-    document = read(tmp_path / "exit.json")
-    assert (document["status"], document["error_message"]) == (status, message)
-    document, ended = read(tmp_path / "end.json"), message and message.replace("exited with status 0", "ended")
-    assert (document["status"], document["error_message"]) == ("FINISHED", ended)
+    assert ending(tmp_path, "exit.json") == (status, message)
+    ended = message and message.replace("exited with status 0", "ended")
+    assert ending(tmp_path, "end.json") == ("FINISHED", ended)
 
 
 def test_a_failing_callback_is_told_and_the_value_applied(tmp_path: Path) -> None:
@@ -474,9 +453,7 @@ def test_a_failing_callback_is_told_and_the_value_applied(tmp_path: Path) -> Non
     monitor.register_general_callback(lambda *change: heard.append(change))
     with told() as messages, monitor:
         (tmp_path / "control_run.json").write_text('{"batch_size": 16}')
-        pause = threading.Event()
-        while not monitor.is_change("batch_size"):
-            pause.wait(0.01)
+        wait_for(lambda: monitor.is_change("batch_size"))
         assert monitor.should_restart_dataloader() and not monitor.should_restart_dataloader()
         assert monitor.get_change_summary() == "batch_size: 8 -> 16"
         assert not monitor.is_change("batch_size") and not monitor.is_change()
@@ -557,15 +534,12 @@ def test_a_metric_is_its_value_at_the_call(tmp_path: Path, device: str) -> None:
     assert read(tmp_path / "run.json")["metrics"] == {"same": 1.0, "loss": 0.5}
 
 
-def test_a_tensor_on_a_gpu_is_not_waited_for_at_the_call() -> None:
+def test_a_tensor_on_a_gpu_is_not_waited_for_at_the_call_and_not_held_once_converted() -> None:
     tensor = Tensor(0.5, "cuda")
     copy = value_now(tensor)
     assert isinstance(copy, Tensor) and copy is not tensor and value_now(Tensor(0.5, "cpu")) == 0.5
-
-
-def test_nothing_is_held_once_it_is_converted(tmp_path: Path) -> None:
     record = RunRecord(SYSTEM_CLOCK)
-    record.metrics["loss"] = tensor = Tensor(0.5, "cuda")
+    record.metrics["loss"] = tensor
     kept = weakref.ref(tensor)
     del tensor
     assert not any(record.take_metrics().values()) and kept() is None and not record.metrics
@@ -582,18 +556,19 @@ def test_a_metric_that_raises_anything_ends_no_thread_of_ours(tmp_path: Path, er
 
     with told(), monitor_in(tmp_path, interval=0.01) as monitor:
         monitor.update_metrics(bad=Hostile(1.0, "cuda"))
-        while monitor._record.metrics:
-            time.sleep(0.01)
+        wait_for(lambda: not monitor._record.metrics)
+        if error is SystemExit:
+            monitor.update_metrics(worse=Hostile(1.0, "cpu"), loss=2.0)
+            assert monitor._record.metrics == {"worse": "SystemExit: from item", "loss": 2.0}
         monitor.update_metrics(loss=0.5)
     document = read(tmp_path / "run.json")
     assert (document["status"], document["metrics"]["loss"]) == ("FINISHED", 0.5)
 
 
 def test_what_is_handed_in_where_nobody_writes_is_not_gathered(tmp_path: Path) -> None:
-    ended, other = monitor_in(tmp_path), monitor_in(tmp_path, rank=3)
-    with ended, other:
-        pass
-    for monitor in (ended, other):
+    for options in ({}, {"rank": 3}):
+        with monitor_in(tmp_path, **options) as monitor:
+            pass
         monitor.update_metrics({"a": 1}, loss=1.0)
         assert not monitor._metrics
 
@@ -639,14 +614,10 @@ def attempt(folder: Path, steps: range, **options: Any) -> Run:
 
 
 def test_a_run_that_continues_counts_from_its_first_step(tmp_path: Path) -> None:
-    run = attempt(tmp_path, range(70, 75))
-    assert (run.step, total_steps_of(run, run.step)) == (75, 100)
-    assert percent_done(RunRow(run, RUNNING)) == 75.0
-    run = attempt(tmp_path, range(73, 78))
-    assert (run.step, total_steps_of(run, run.step)) == (78, 100)
-
-
-def test_the_number_that_is_given_outranks_what_epochs_say(tmp_path: Path) -> None:
+    for steps in (range(70, 75), range(73, 78)):
+        run = attempt(tmp_path, steps)
+        assert (run.step, total_steps_of(run, run.step)) == (steps.stop, 100)
+        assert percent_done(RunRow(run, RUNNING)) == steps.stop
     assert attempt(tmp_path, range(70, 75), initial_step=1070).step == 1075
 
 
@@ -693,15 +664,6 @@ def test_a_script_without_steps_has_a_history_per_run(tmp_path: Path) -> None:
         assert state_of(tmp_path).history["reward"] == MetricHistory((1,), (1.0,))
 
 
-def test_settings_that_are_nested_and_wide_take_no_time(tmp_path: Path) -> None:
-    given: dict[str, Any] = {}
-    for _ in range(5):
-        given = {f"part {number}": given for number in range(100)}
-    with monitor_in(tmp_path, config=given):
-        pass
-    assert len(state_of(tmp_path).config) == 100
-
-
 @pytest.mark.parametrize("kind", [dict, lambda **settings: SimpleNamespace(**settings)])
 def test_settings_are_given_once_by_name(tmp_path: Path, kind: Any) -> None:
     given = kind(lr=0.1, layers=[1, 2], optimizer={"name": "adam", "betas": {"one": 0.9}}, api_key="sk-123456789")
@@ -712,13 +674,19 @@ def test_settings_are_given_once_by_name(tmp_path: Path, kind: Any) -> None:
     }  # fmt: skip
 
 
-def test_settings_that_are_none_warn_once(tmp_path: Path) -> None:
+def test_settings_that_are_none_warn_once_and_nested_and_wide_ones_take_no_time(tmp_path: Path) -> None:
     endless: dict[str, Any] = {}
     endless["self"] = endless
     for wrong in (3, endless):
         with told() as messages, monitor_in(tmp_path, config=wrong):
             pass
         assert len(messages) == 1 and state_of(tmp_path).config == {}
+    given: dict[str, Any] = {}
+    for _ in range(5):
+        given = {f"part {number}": given for number in range(100)}
+    with monitor_in(tmp_path, config=given):
+        pass
+    assert len(state_of(tmp_path).config) == 100
 
 
 def train_from_zero(folder: Path, epochs: range, **options: Any) -> Run:
@@ -775,33 +743,11 @@ def test_an_earlier_attempt_that_says_running_is_judged_by_where_it_was(tmp_path
     [earlier] = attempt(tmp_path, range(2)).earlier
     assert (earlier.status, earlier.step) == ("CANCELED", 1)
     complete = {"epoch": 2, "total_epochs": 2, "batch": 5, "total_batches": 5, "step": 10}
-    (tmp_path / "run.json").write_text(json.dumps({"status": "RUNNING", "state": complete, "metadata": {"pid": 1}}))
-    assert attempt(tmp_path, range(2)).earlier[-1].status == "FINISHED"
-
-
-def test_a_metric_that_exits_ends_no_training_and_costs_no_other(tmp_path: Path) -> None:
-    class Exits:
-        def item(self) -> float:
-            raise SystemExit(7)
-
-    with monitor_in(tmp_path) as monitor:
-        monitor.update_metrics(bad=Exits(), loss=2.0)
-    assert read(tmp_path / "run.json")["metrics"] == {"bad": "SystemExit: 7", "loss": 2.0}
-
-
-def test_an_earlier_attempt_that_was_killed_is_so(tmp_path: Path) -> None:
-    gone = {"status": "RUNNING", "state": {"step": 40}, "metadata": {"pid": 1}, "updated_at": 5.0}
-    (tmp_path / "run.json").write_text(json.dumps(gone))
-    [earlier] = attempt(tmp_path, range(2)).earlier
-    assert (earlier.status, earlier.step, earlier.ended_at) == ("KILLED", 40, 5.0)
-
-
-def test_a_counter_tells_how_often_it_was_stepped() -> None:
-    counter = itertools.count()
-    assert counted(counter) == 0
-    for _ in range(1234):
-        next(counter)
-    assert counted(counter) == 1234
+    for state, status in ((complete, "FINISHED"), ({"step": 40}, "KILLED")):
+        gone = {"status": "RUNNING", "state": state, "metadata": {"pid": 1}, "updated_at": 5.0}
+        (tmp_path / "run.json").write_text(json.dumps(gone))
+        earlier = attempt(tmp_path, range(2)).earlier[-1]
+        assert (earlier.status, earlier.step, earlier.ended_at) == (status, state["step"], 5.0)
 
 
 # ---------------------------------------------------------------- threads, memory
