@@ -145,11 +145,6 @@ def test_a_hugging_face_training_of_any_length_shows_how_far_it_is(
     assert written(tmp_path)["status"] == "FINISHED"
 
 
-def test_other_processes_of_a_hugging_face_training_write_nothing(monitor: TrainingMonitor, tmp_path: Path) -> None:
-    train_with_hugging_face(HuggingFaceCallback(monitor), first=False)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_hook_that_is_handed_rubbish_warns_once(monitor: TrainingMonitor) -> None:
     callback = HuggingFaceCallback(monitor)
     with warnings.catch_warnings(record=True) as caught:
@@ -303,17 +298,12 @@ def test_an_exception_that_lightning_handles_ends_the_run(
     assert written(tmp_path)["status"] == status
 
 
-def test_other_ranks_of_lightning_write_nothing_and_a_checkpoint_holds_nothing(
-    monitor: TrainingMonitor, tmp_path: Path
-) -> None:
-    callback = LightningCallback(monitor)
+def test_other_processes_write_nothing_and_a_checkpoint_holds_nothing(monitor: TrainingMonitor, tmp_path: Path) -> None:
+    train_with_hugging_face(HuggingFaceCallback(monitor), first=False)
+    callback, states = LightningCallback(monitor), dict[Any, Any]()
     fit(callback, zero=False)
     assert list(tmp_path.iterdir()) == []
     assert callback.state_dict() == {} and callback.state_key == "training_monitor"
-
-
-def test_a_lightning_trainer_may_go_on_from_a_checkpoint(monitor: TrainingMonitor) -> None:
-    callback, states = LightningCallback(monitor), dict[Any, Any]()
     assert states.get(callback.state_key, states.get(callback._legacy_state_key)) is None  # as the trainer asks
 
 

@@ -62,10 +62,12 @@ def kept(pages: OutputPages) -> int:
 
 
 class TestWindow:
-    def test_it_opens_at_the_end(self, make: Make) -> None:
+    def test_it_opens_at_the_end_and_a_window_that_grows_stays_full(self, make: Make) -> None:
         _, pages = make(numbered(100))
         assert pages.lines(3) == ["line 97", "line 98", "line 99"]
         assert pages.is_following
+        assert len(pages.lines(40)) == 40
+        assert pages.lines(40)[-1] == "line 99"
 
     def test_a_place_is_found_in_per_cent_of_the_bytes(self, make: Make) -> None:
         file, pages = make(b"".join(b"%07d\n" % number for number in range(100_000)))
@@ -120,12 +122,6 @@ class TestWindow:
         assert pages.lines(1) == ["line 0"]
         pages.to_end()
         assert pages.lines(2) == ["line 99998", "line 99999"]
-
-    def test_a_window_that_grows_stays_full_at_the_end(self, make: Make) -> None:
-        _, pages = make(numbered(100))
-        assert pages.lines(2) == ["line 98", "line 99"]
-        assert len(pages.lines(40)) == 40
-        assert pages.lines(40)[-1] == "line 99"
 
     def test_every_line_is_seen_once_in_pages_of_any_height(self, make: Make) -> None:
         random.seed(7)
@@ -194,6 +190,12 @@ class TestFollowing:
         assert "smaller" in pages.notice
         assert pages.lines(5) == ["new"]
         assert pages.notice == ""
+        file, pages = make(numbered(400_000))
+        pages.lines(5)
+        file.path.write_bytes(numbered(3))
+        pages.to_start()  # amid scrolling
+        assert "smaller" in pages.notice
+        assert pages.lines(5) == ["line 0", "line 1", "line 2"]
 
     def test_a_file_replaced_by_a_longer_one_begins_again(self, make: Make) -> None:
         file, pages = make(numbered(100))
@@ -205,20 +207,11 @@ class TestFollowing:
         pages.to_start()
         assert pages.lines(1) == ["line 7000"]
 
-    def test_a_truncation_amid_scrolling_is_no_error(self, make: Make) -> None:
-        file, pages = make(numbered(400_000))
-        pages.lines(5)
-        file.path.write_bytes(numbered(3))
-        pages.to_start()
-        assert "smaller" in pages.notice
-        assert pages.lines(5) == ["line 0", "line 1", "line 2"]
-
     def test_what_cannot_be_read_is_told_and_changes_nothing(self) -> None:
         answers: list[OutputChunk | Exception] = [OutputChunk(4, 0, b"one\n"), TrainingMonitorError("no answer")]
 
         def read(start: int, length: int) -> OutputChunk:
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
+            if isinstance(answer := answers.pop(0), Exception):
                 raise answer
             return answer
 

@@ -86,16 +86,16 @@ def test_a_request_is_answered_and_removed(asker: Asker) -> None:
     assert (document["pid"], document["start_ticks"]) == (PID, identify().start_ticks)
     main = document["threads"][0]
     assert main["is_main"] and ["wait_until", __file__] in [frame[:2] for frame in main["frames"]]
-    assert document["left_out"] == 0
     own = asker.answers._thread
     assert own and own.ident not in [each["ident"] for each in document["threads"]]
-    assert document["batches"] is None
-
-
-def test_nonces_of_any_length_are_answered_one_after_the_other(asker: Asker) -> None:
-    asker.begin()
+    assert document["left_out"] == 0 and document["batches"] is None
     for nonce in ("a" * 8, "F" * 64, "0" * 64):
         assert asker.ask(nonce)["pid"] == PID
+    training, validation = itertools.count(), itertools.count()
+    asker.answers.batches = (training, validation)
+    for counter in (training, training, validation):
+        next(counter)
+    assert asker.ask("1" * 16)["batches"] == 3 and next(training) == 2
 
 
 def test_several_ask_at_once(asker: Asker) -> None:
@@ -106,39 +106,28 @@ def test_several_ask_at_once(asker: Asker) -> None:
     assert all(wait_until(asker.said(nonce).exists) for nonce in nonces)
 
 
-def test_an_answer_tells_the_batches_of_the_newest_run(asker: Asker) -> None:
+def test_what_has_no_nonce_is_no_request(asker: Asker) -> None:
     asker.begin()
-    training, validation = itertools.count(), itertools.count()
-    asker.answers.batches = (training, validation)
-    for counter in (training, training, validation):
-        next(counter)
-    assert asker.ask()["batches"] == 3 and next(training) == 2
-
-
-@pytest.mark.parametrize("nonce", ["0123456", "0" * 65, "0123456g", "01234567 89", "", "\u0660" * 8, "01234567.tmp"])
-def test_what_has_no_nonce_is_no_request(asker: Asker, nonce: str) -> None:
-    asker.begin()
-    (asker.folder / f"{PID}.ask.{nonce}").mkdir()
+    wrong = ["0123456", "0" * 65, "0123456g", "01234567 89", "", "\u0660" * 8, "01234567.tmp"]
+    for nonce in wrong:
+        (asker.folder / f"{PID}.ask.{nonce}").mkdir()
     asker.ask("f" * 16)
-    assert (asker.folder / f"{PID}.ask.{nonce}").exists()
+    assert all((asker.folder / f"{PID}.ask.{nonce}").exists() for nonce in wrong)
     assert [path.name for path in asker.folder.glob("*.said.*")] == [f"{PID}.said.{'f' * 16}"]
 
 
-@pytest.mark.parametrize("kind", ["file", "link", "dangling", "pipe"])
-def test_what_is_no_folder_is_removed_and_not_followed(asker: Asker, kind: str) -> None:
+def test_what_is_no_folder_is_removed_and_not_followed(asker: Asker) -> None:
     asker.begin()
     other = asker.folder.parent / "other"
     other.mkdir()
-    match kind:
-        case "file":
-            asker.request.write_text("x")
-        case "link":
-            asker.request.symlink_to(other)
-        case "dangling":
-            asker.request.symlink_to("nowhere")
-        case "pipe":
-            os.mkfifo(asker.request)
-    assert asker.answers_nothing() and os.listdir(other) == []
+    for make in (
+        lambda: asker.request.write_text("x"),
+        lambda: asker.request.symlink_to(other),
+        lambda: asker.request.symlink_to("nowhere"),
+        lambda: os.mkfifo(asker.request),
+    ):
+        make()
+        assert asker.answers_nothing() and os.listdir(other) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
@@ -301,17 +290,12 @@ def test_old_answers_are_removed_and_those_of_others_kept(asker: Asker) -> None:
     asker.ask()
     other = asker.folder / f"{os.getppid()}.said.{NONCE}"
     other.touch()
-    for path, age in ((asker.said(), 61.0), (other, 61.0)):
-        os.utime(path, (time.time() - age, time.time() - age))
+    for path in (asker.said(), other):
+        os.utime(path, (time.time() - 61.0, time.time() - 61.0))
     assert wait_until(lambda: not asker.said().exists()) and other.exists()
-
-
-def test_its_files_are_removed_when_it_leaves(asker: Asker) -> None:
-    asker.begin()
-    asker.ask()
-    (asker.folder / "other").touch()
+    asker.ask("f" * 16)
     asker.answers.leave()
-    assert os.listdir(asker.folder) == ["other"]
+    assert os.listdir(asker.folder) == [other.name]
 
 
 # ---------------------------------------------------------------- which processes answer
@@ -352,18 +336,14 @@ def test_all_ranks_answer_from_the_first_call_on_and_once(silent: None, tmp_path
     assert wait_until((Path(folder_of(os.geteuid())) / f"{PID}.{identify().start_ticks}.here").exists)
 
 
-@pytest.mark.parametrize("begin", ["start_monitoring", "start_epoch", "__enter__", "is_change", "set_finished"])
-def test_any_call_begins_on_a_rank_that_writes_nothing(silent: None, begin: str) -> None:
-    monitor = TrainingMonitor(rank=3)
-    getattr(monitor, begin)()
-    assert begun() == [PID]
-
-
-def test_a_batch_of_a_rank_that_writes_nothing_costs_no_more_after_the_first(silent: None) -> None:
+@pytest.mark.parametrize(
+    "begin", ["start_batch", "start_monitoring", "start_epoch", "__enter__", "is_change", "set_finished"]
+)
+def test_any_call_begins_on_a_rank_that_writes_nothing_and_costs_no_more_later(silent: None, begin: str) -> None:
     monitor = TrainingMonitor(rank=3)
     assert monitor._record.needs_training_thread
-    monitor.start_batch()
-    assert not monitor._record.needs_training_thread
+    getattr(monitor, begin)()
+    assert begun() == [PID] and not monitor._record.needs_training_thread
 
 
 def test_a_file_that_cannot_be_a_run_s_hinders_no_answers(silent: None) -> None:
