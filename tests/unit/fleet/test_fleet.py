@@ -37,6 +37,14 @@ def update(monitor: FleetMonitor, world: World, after: float = 10) -> dict[str, 
     return monitor.update_all_metrics()
 
 
+def looked(*numbers: int, **options: Any) -> tuple[World, FleetMonitor]:
+    """An account with these instances that was looked at once."""
+    world = World(*numbers)
+    monitor = account(world, **options)
+    update(monitor, world)
+    return world, monitor
+
+
 def kinds(snapshot: FleetSnapshot) -> list[str]:
     return [alert.kind for alert in snapshot.alerts]
 
@@ -74,9 +82,7 @@ def test_without_an_instance_the_account_is_not_asked() -> None:
 
 
 def test_the_credit_is_asked_rarely_and_unknown_when_nobody_tells() -> None:
-    world = World(1)
-    monitor = account(world)
-    update(monitor, world)
+    world, monitor = looked(1)
     world.credit = None
     update(monitor, world)
     assert monitor.snapshot().summary.credit == 12.5
@@ -89,9 +95,7 @@ def test_the_credit_is_asked_rarely_and_unknown_when_nobody_tells() -> None:
 
 
 def test_an_instance_that_a_complete_listing_lacks_is_lost_and_told_once() -> None:
-    world = World(1, 2)
-    monitor = account(world)
-    update(monitor, world)
+    world, monitor = looked(1, 2)
     del world.rows[2]
     for _ in range(3):
         rows = update(monitor, world)
@@ -105,9 +109,7 @@ def test_an_instance_that_a_complete_listing_lacks_is_lost_and_told_once() -> No
 def test_from_a_listing_that_failed_nothing_follows_but_that_it_failed(subtests: pytest.Subtests) -> None:
     for listing in ["", "null", "{}", "<html>", '[{"id": null}]', '{"success": false, "msg": "Invalid user key"}']:
         with subtests.test(listing=listing):
-            world = World(1, 2)
-            monitor = account(world)
-            update(monitor, world)
+            world, monitor = looked(1, 2)
             world.listing = listing
             rows = update(monitor, world)
             snapshot = monitor.snapshot()
@@ -120,9 +122,7 @@ def test_from_a_listing_that_failed_nothing_follows_but_that_it_failed(subtests:
 
 
 def test_an_empty_flat_listing_is_not_believed_and_a_complete_empty_one_is() -> None:
-    world = World(1)
-    monitor = account(world)
-    update(monitor, world)
+    world, monitor = looked(1)
     world.rows.clear()
     before = world.listings()
     assert update(monitor, world)["vast://1"].status == "lost" and world.listings() == before + 2
@@ -130,9 +130,7 @@ def test_an_empty_flat_listing_is_not_believed_and_a_complete_empty_one_is() -> 
 
 @pytest.mark.parametrize("listing", [[], [row(1)]], ids=["empty", "partial"])
 def test_an_instance_that_a_listing_lacks_and_that_is_there_is_not_lost(listing: list[dict[str, Any]]) -> None:
-    world = World(1, 2)
-    monitor = account(world)
-    update(monitor, world)
+    world, monitor = looked(1, 2)
     for _ in range(6):
         world.lying = listing
         assert update(monitor, world)["vast://2"].status == "running"
@@ -142,36 +140,29 @@ def test_an_instance_that_a_listing_lacks_and_that_is_there_is_not_lost(listing:
 
 
 def test_an_instance_that_can_be_neither_listed_nor_asked_for_is_not_lost() -> None:
-    world = World(1, 2)
-    monitor = account(world)
-    update(monitor, world)
+    world, monitor = looked(1, 2)
     world.lying, world.show_fails = [row(1)], True
     assert update(monitor, world)["vast://2"].status == "running"
-    rows = update(fleet(world, MemberSpec("vast://9"), MemberSpec("vast://1")), world)
-    assert rows["vast://9"].status == "unknown" and "it is unknown whether it was destroyed" in (
-        rows["vast://9"].error or ""
-    )
+    unknown = update(fleet(world, MemberSpec("vast://9"), MemberSpec("vast://1")), world)["vast://9"]
+    assert unknown.status == "unknown" and "it is unknown whether it was destroyed" in (unknown.error or "")
 
 
-def test_an_account_that_was_never_listed_says_so_in_every_row_of_it() -> None:
-    world = World()
-    world.listing = CommandTimedOut("vastai: no answer within 60 s")
-    rows = update(fleet(world, MemberSpec("vast://5"), MemberSpec("local")), world)
-    assert rows["vast://5"].status == "unknown" and "no answer" in (rows["vast://5"].error or "")
-    assert rows["local"].step == 1 and rows["local"].error is None
-
-
-def test_an_instance_that_the_account_never_had_is_lost_with_that_reason() -> None:
-    world = World(1)
-    rows = update(fleet(world, MemberSpec("vast://99"), MemberSpec("vast://1")), world)
-    assert rows["vast://99"].status == "lost" and "no such instance" in (rows["vast://99"].error or "")
-    assert list(rows) == ["vast://99", "vast://1"]
+def test_an_instance_of_which_no_listing_told_says_so(subtests: pytest.Subtests) -> None:
+    for listing, status, said in [
+        (CommandTimedOut("vastai: no answer within 60 s"), "unknown", "no answer"),
+        (None, "lost", "no such instance"),
+    ]:
+        with subtests.test(status=status):
+            world = World(1)
+            world.listing = listing
+            rows = update(fleet(world, MemberSpec("vast://99"), MemberSpec("local")), world)
+            assert list(rows) == ["vast://99", "local"] and rows["vast://99"].status == status
+            assert said in (rows["vast://99"].error or "")
+            assert rows["local"].step == 1 and rows["local"].error is None
 
 
 def test_one_that_does_not_answer_keeps_its_row_and_is_asked_ever_less() -> None:
-    world = World(1, 2)
-    monitor = account(world)
-    update(monitor, world)
+    world, monitor = looked(1, 2)
     world.machine(1).error = unreachable("no route to host")
     rows = update(monitor, world)
     assert rows["vast://1"].step == 1 and "no route" in (rows["vast://1"].error or "")
@@ -191,23 +182,17 @@ def test_rows_of_the_service_may_hold_anything() -> None:
     assert len(rows) == 7 and rows["vast://1"].total_cost is None and rows["vast://2"].cost_per_hour is None
 
 
-def test_what_is_gone_does_not_pile_up() -> None:
-    world = World()
+@pytest.mark.parametrize(
+    "details", [{"actual_status": "loading"}, {"actual_status": "exited", "intended_status": "stopped"}]
+)
+def test_what_is_gone_does_not_pile_up(details: dict[str, str]) -> None:
+    world, is_shown = World(), details["actual_status"] == "loading"
     monitor = account(world)
     for number in range(1, 2 * MOST_LOST):
-        world.rows = {number: row(number, actual_status="loading")}
+        world.rows = {number: row(number, **details)}
         rows = update(monitor, world)
-    assert len(rows) == MOST_LOST + 1
-    assert monitor._lister and len(monitor._lister.account.gone) == MOST_LOST
-
-
-def test_what_is_gone_and_was_never_shown_does_not_pile_up() -> None:
-    world = World()
-    monitor = account(world)
-    for number in range(1, 10):
-        world.rows = {number: row(number, actual_status="exited", intended_status="stopped")}
-        assert update(monitor, world) == {}
-    assert monitor._lister and monitor._lister.account.gone == frozenset()
+    assert len(rows) == is_shown * (MOST_LOST + 1)
+    assert monitor._lister and len(monitor._lister.account.gone) == is_shown * MOST_LOST
 
 
 # ---------------------------------------------------------------- hangs
@@ -284,15 +269,7 @@ def test_while_paused_nobody_is_asked_but_by_a_refresh() -> None:
     monitor.close()
 
 
-def test_after_it_was_closed_an_update_returns_what_is_known() -> None:
-    world = World(1)
-    monitor = account(world)
-    update(monitor, world)
-    monitor.close()
-    assert monitor.update_all_metrics()["vast://1"].step == 1
-
-
-def test_a_bug_in_the_reading_of_one_member_is_an_error_of_that_member(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_the_reading_of_one_member_is_an_error_of_that_member() -> None:
     world = World(1, 2)
     world.machine(1).answer = lambda script: 1 / 0  # type: ignore[assignment, return-value]
     rows = update(account(world), world)
@@ -331,9 +308,8 @@ def test_a_refresh_adds_the_samples_of_all_in_one_call_and_reads_the_past_once()
 
 
 def test_a_gone_instance_is_recorded_once_with_its_cost() -> None:
-    world, kept = World(1, 2), Kept()
-    monitor = account(world, history=kept)
-    update(monitor, world)
+    kept = Kept()
+    world, monitor = looked(1, 2, history=kept)
     del world.rows[2]
     for _ in range(3):
         update(monitor, world)
@@ -354,10 +330,8 @@ def test_a_history_that_fails_is_told_once_and_the_rest_goes_on() -> None:
 
 
 def test_alerts_are_told_as_notices_that_are_known_again() -> None:
-    world = World(1)
     notices: list[Notice] = []
-    monitor = account(world, tell=notices.append, config=replace(FleetConfig(), budget=0.1))
-    update(monitor, world)
+    world, monitor = looked(1, tell=notices.append, config=replace(FleetConfig(), budget=0.1))
     world.machine(1).log += "step 2/100 loss nan\n"
     update(monitor, world)
     kinds = {notice.kind: notice for notice in notices}
@@ -366,9 +340,7 @@ def test_alerts_are_told_as_notices_that_are_known_again() -> None:
 
 
 def test_an_alert_that_is_over_says_since_when_and_a_person_may_acknowledge_it() -> None:
-    world = World(1, 2)
-    monitor = account(world)
-    update(monitor, world)
+    world, monitor = looked(1, 2)
     world.rows[1] |= {"actual_status": "exited"}
     update(monitor, world)
     [failed] = monitor.snapshot().alerts
@@ -405,9 +377,7 @@ def test_listeners_hear_of_new_snapshots_and_what_was_shown_does_not_change() ->
 
 
 def test_cleared_logs_are_gone_at_once_and_stay_away() -> None:
-    world = World(1)
-    monitor = account(world)
-    update(monitor, world)
+    world, monitor = looked(1)
     monitor.clear_logs()
     assert not monitor.snapshot().rows[0].recent_logs and monitor.snapshot().rows[0].step == 1
     world.machine(1).log += "step 2/100 loss 0.4\n"
@@ -425,30 +395,19 @@ def acted(monitor: FleetMonitor, action: str, *keys: str) -> list[tuple[str, str
 
 
 def test_an_instance_is_destroyed_and_seen_gone_and_that_is_not_a_loss() -> None:
-    world = World(1, 2)
-    monitor = account(world)
-    update(monitor, world)
+    world, monitor = looked(1, 2)
     assert acted(monitor, "destroy", "vast://1") == [("vast://1", "destroyed", "info")]
     assert update(monitor, world)["vast://1"].status == "lost"
     assert kinds(monitor.snapshot()) == ["destroyed"]
 
 
-def test_an_instance_is_stopped_and_seen_stopped() -> None:
-    world = World(1)
-    monitor = account(world)
-    update(monitor, world)
-    assert acted(monitor, "stop", "vast://1") == [("vast://1", "stopped", "info")]
-    assert update(monitor, world)["vast://1"].status == "stopped"
-
-
-def test_an_instance_is_started_and_rebooted() -> None:
-    world = World(1)
-    monitor = account(world)
-    update(monitor, world)
+def test_an_instance_is_stopped_started_and_rebooted() -> None:
+    world, monitor = looked(1)
     assert acted(monitor, "reboot", "vast://1") == [("vast://1", "rebooted", "info")]
     assert update(monitor, world)["vast://1"].status == "rebooting"
     assert acted(monitor, "reboot", "vast://1") == [("vast://1", "failed", "error")]
-    acted(monitor, "stop", "vast://1")
+    assert acted(monitor, "stop", "vast://1") == [("vast://1", "stopped", "info")]
+    assert update(monitor, world)["vast://1"].status == "stopped"
     assert acted(monitor, "start", "vast://1") == [("vast://1", "started", "info")]
     assert update(monitor, world)["vast://1"].status == "loading"
 
@@ -456,24 +415,22 @@ def test_an_instance_is_started_and_rebooted() -> None:
 def test_a_shell_is_opened_on_instances_and_ssh_hosts() -> None:
     world = World(1)
     monitor = fleet(world, MemberSpec("vast://1"), MemberSpec("local"), MemberSpec("ssh://me@box"))
-    with pytest.raises(
-        TrainingMonitorError, match="vast://1: cannot open a shell: the machine is not running, or has no address yet"
+    refused = "vast://1: cannot open a shell: the machine is not running, or has no address yet"
+    for key, said in (
+        ("vast://1", refused),
+        ("local", "neither an instance nor an ssh host"),
+        ("nobody", "cannot open"),
     ):
-        monitor.shell_command("vast://1")
+        with pytest.raises(TrainingMonitorError, match=said):
+            monitor.shell_command(key)
     update(monitor, world)
     for key, destination in (("vast://1", "root@"), ("ssh://me@box", "me@box")):
         command = monitor.shell_command(key)
         assert command[:2] == ["ssh", "-t"] and command[-2] == "--" and command[-1].startswith(destination)
-    with pytest.raises(TrainingMonitorError, match="neither an instance nor an ssh host"):
-        monitor.shell_command("local")
-    with pytest.raises(TrainingMonitorError, match="cannot open a shell"):
-        monitor.shell_command("nobody")
 
 
 def test_what_could_not_be_done_is_told_with_the_reason() -> None:
-    world = World(1)
-    monitor = account(world)
-    update(monitor, world)
+    world, monitor = looked(1)
     world.refuses = True
     assert acted(monitor, "destroy", "vast://1") == [("vast://1", "failed", "error")]
     assert "still exists" in monitor.snapshot().alerts[-1].text and "500" in monitor.snapshot().alerts[-1].text
@@ -483,16 +440,11 @@ def test_what_could_not_be_done_is_told_with_the_reason() -> None:
 
 
 def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
-    world = World()
-    monitor = fleet(world, MemberSpec("local"), MemberSpec("local", "process:run"))
-    assert acted(monitor, "destroy", "local") == [("local", "refused", "warning")]
-    assert acted(monitor, "stop", "local", "nobody") == [
-        ("local", "refused", "warning"),
-        ("nobody", "refused", "warning"),
-    ]
+    monitor = fleet(World(), MemberSpec("local"), MemberSpec("local", "process:run"))
+    for action, *keys in (("destroy", "local"), ("stop", "local", "nobody"), ("reboot", "local")):
+        assert acted(monitor, action, *keys) == [(key, "refused", "warning") for key in keys]
     assert acted(monitor, "stop", "local#process:run") == [("local#process:run", "failed", "error")]
     assert "no job" in monitor.snapshot().alerts[-1].text
-    assert acted(monitor, "reboot", "local") == [("local", "refused", "warning")]
     with pytest.raises(SettingsError):
         monitor.act("paint", ["local"])
 

@@ -135,40 +135,37 @@ def test_events_are_reported_once(looks: list[TrainingMetrics], expected: list[s
 def test_an_alert_says_when_of_whom_and_what() -> None:
     alert = watch([row("exited", message="OOM", step=40)])[0][0]
     assert alert == FleetAlert(NOW, "vast://7", "failed", "exited: OOM", "error", 40)
+    assert len(watch([row("exited", message="x" * 9000)])[0][0].text) <= 300
 
 
 # ---------------------------------------------------------------- lost, failed, finished
 
 
-def test_what_is_bad_is_told_at_the_first_look_too_and_once(subtests: pytest.Subtests) -> None:
-    for bad, kind in [
-        (row("lost"), "lost"),
-        (row("exited"), "failed"),
-        (row("offline"), "failed"),
-        (row("failed"), "failed"),
-        (row(job_status="failed"), "failed"),
-        (row(is_running=False, step=10, verdict=DIED), "failed"),
-        (row(verdict=HANGS), "stall"),
-        (row(loss=nan), "nan"),
+def test_what_is_bad_is_told_at_the_first_look_too_and_once() -> None:
+    for kind, values in [
+        ("lost", {"status": "lost"}),
+        ("failed", {"status": "exited"}),
+        ("failed", {"status": "offline"}),
+        ("failed", {"status": "failed"}),
+        ("failed", {"job_status": "failed"}),
+        ("failed", {"is_running": False, "step": 10, "verdict": DIED}),
+        ("stall", {"verdict": HANGS}),
+        ("nan", {"loss": nan}),
     ]:
-        with subtests.test(bad=bad, kind=kind):
-            assert kinds([bad, bad, bad]) == [f"0 {kind} error"]
-            assert kinds([AT_WORK, bad, bad]) == [f"1 {kind} error"]
+        bad = row(**values)
+        assert kinds([bad, bad, bad]) == [f"0 {kind} error"]
+        assert kinds([AT_WORK, bad, bad]) == [f"1 {kind} error"]
 
 
 def test_an_end_without_a_known_cause_is_a_warning() -> None:
     gone, died = row(is_running=False, step=10, verdict=GONE), row(is_running=False, step=10, verdict=DIED)
     assert kinds([AT_WORK, gone, gone, died, died]) == ["1 failed warning", "3 failed error"]
     assert watch([gone])[0][0].text == GONE.reason
-    assert kinds([AT_WORK, row(is_running=False, absent="its process and its log no longer exist")]) == [
-        "1 failed warning"
-    ]
+    absent = row(is_running=False, absent="its process and its log no longer exist")
+    assert kinds([AT_WORK, absent]) == ["1 failed warning"]
     assert kinds([AT_WORK, row(absent="its log no longer exists")]) == []
     assert kinds([AT_WORK, row(is_running=None, step=10, verdict=SILENT)]) == []
-
-
-def test_what_somebody_destroys_is_not_lost() -> None:
-    assert kinds([row("exited"), row("lost")], told=ToldMember(ending=True)) == []
+    assert kinds([row("exited"), row("lost")], told=ToldMember(ending=True)) == []  # somebody destroys it
 
 
 def test_the_end_is_reported_once_and_only_after_it_was_at_work() -> None:
@@ -189,14 +186,10 @@ def test_a_stall_is_told_with_its_step_and_is_over_when_a_step_was_made() -> Non
     assert watch(looks)[1][0].text == f"stalled: {HANGS.reason}"
 
 
-def test_a_stall_that_is_not_seen_any_more_without_a_step_is_not_over(subtests: pytest.Subtests) -> None:
+def test_a_stall_that_is_not_seen_any_more_without_a_step_is_not_over() -> None:
     for seen in [at(70), at(70, None), at(71, None), at(70, SILENT), at(71, SILENT), at(None)]:
-        with subtests.test(seen=seen):
-            assert kinds([at(70, HANGS), seen, at(70, HANGS)]) == ["0 stall error"]
-
-
-def test_a_stall_before_the_first_step_has_a_generation_too() -> None:
-    assert watch([at(None, HANGS)])[0][0].generation == 0
+        assert kinds([at(70, HANGS), seen, at(70, HANGS)]) == ["0 stall error"], seen
+    assert watch([at(None, HANGS)])[0][0].generation == 0  # before the first step
 
 
 # ---------------------------------------------------------------- loss, disk
@@ -231,30 +224,30 @@ def epochs(*seen: Any, total: int | None = 3) -> list[tuple[int, str, int]]:
     return [(number, each.text, each.generation) for number, alerts in enumerate(found) for each in alerts]
 
 
-def test_each_epoch_that_is_done_is_told_once() -> None:
-    assert epochs(0.0, 0.0, 1.0, 1.0, 2.0) == [(2, "epoch 1 of 3 is done", 1), (4, "epoch 2 of 3 is done", 2)]
+FIRST, SECOND = "epoch 1 of 3 is done", "epoch 2 of 3 is done"
 
 
-def test_a_log_that_shows_parts_of_epochs_counts_those_that_are_done() -> None:
-    assert epochs(0.5, 0.98, 1.0, 1.5, 2.01) == [(2, "epoch 1 of 3 is done", 1), (4, "epoch 2 of 3 is done", 2)]
-    assert epochs(0.5, 1.5, total=None) == [(1, "epoch 1 is done", 1)]
-
-
-def test_of_several_epochs_at_once_the_last_is_told() -> None:
-    assert epochs(0.0, 2.0) == [(1, "epoch 2 of 3 is done", 2)]
-
-
-def test_epochs_done_long_before_the_first_look_are_not_told() -> None:
-    assert epochs(2.0, 2.0) == []
-    assert epochs(None, None, 2.0) == []
-
-
-def test_a_training_begun_anew_has_done_no_epoch_by_that() -> None:
-    assert epochs((2.0, 900), (0.0, 10), (0.0, 20), (1.0, 400)) == [(3, "epoch 1 of 3 is done", 1)]
-
-
-def test_a_training_resumed_within_an_epoch_does_not_tell_it_twice() -> None:
-    assert epochs((2.1, 700), (2.3, 750), (2.05, 690), (2.2, 720), (1.9, 650), (2.0, 660)) == []
+@pytest.mark.parametrize(
+    ("looks", "told"),
+    [
+        ((0.0, 0.0, 1.0, 1.0, 2.0), [(2, FIRST, 1), (4, SECOND, 2)]),
+        # a log that shows parts of epochs
+        ((0.5, 0.98, 1.0, 1.5, 2.01), [(2, FIRST, 1), (4, SECOND, 2)]),
+        # of several at once the last
+        ((0.0, 2.0), [(1, SECOND, 2)]),
+        # done long before the first look
+        ((2.0, 2.0), []),
+        ((None, None, 2.0), []),
+        # begun anew
+        (((2.0, 900), (0.0, 10), (0.0, 20), (1.0, 400)), [(3, FIRST, 1)]),
+        # resumed within an epoch
+        (((2.1, 700), (2.3, 750), (2.05, 690), (2.2, 720), (1.9, 650), (2.0, 660)), []),
+        # no numbers
+        ((1.0, nan, float("inf"), -1.0, 1e300), []),
+    ],
+)
+def test_each_epoch_that_is_done_is_told_once(looks: Sequence[Any], told: list[tuple[int, str, int]]) -> None:
+    assert epochs(*looks) == told
 
 
 def test_epochs_of_another_run_are_its_own() -> None:
@@ -264,13 +257,10 @@ def test_epochs_of_another_run_are_its_own() -> None:
     assert told == [(1, "epoch 3 of 3 is done", 3), (4, "epoch 2 of 3 is done", 2)]
 
 
-def test_epochs_that_are_no_numbers_are_no_epochs() -> None:
-    assert epochs(1.0, nan, float("inf"), -1.0, 1e300) == []
-
-
-def test_the_loss_is_told_with_an_epoch() -> None:
+def test_an_epoch_is_told_with_its_loss_and_with_the_total_where_it_is_known() -> None:
     looks = [row(epochs_done=0.0, total_epochs=3), row(epochs_done=1.0, total_epochs=3, loss=1.23456)]
     assert watch(looks)[1][0].text == "epoch 1 of 3 is done, loss 1.235"
+    assert epochs(0.5, 1.5, total=None) == [(1, "epoch 1 is done", 1)]
 
 
 # ---------------------------------------------------------------- price
@@ -279,26 +269,19 @@ def test_the_loss_is_told_with_an_epoch() -> None:
 def test_a_price_that_rises_is_told_against_the_one_seen_first() -> None:
     looks = [row(cost_per_hour=each) for each in (0.50, 0.504, 0.55, 0.55, None, 0.551, 0.60)]
     found = [each for alerts in watch(looks) for each in alerts]
-    assert [(each.text, each.generation) for each in found] == [
-        ("its price rose from $0.500 to $0.550 per hour", 550),
-        ("its price rose from $0.500 to $0.600 per hour", 600),
-    ]
+    texts = [f"its price rose from $0.500 to ${each} per hour" for each in ("0.550", "0.600")]
+    assert [(each.text, each.generation) for each in found] == [(texts[0], 550), (texts[1], 600)]
 
 
 def test_a_price_that_trembles_is_told_once() -> None:
-    trembling = [0.5, 0.5051, 0.5049, 0.5051, 0.5049, 0.5051]
-    assert kinds([row(cost_per_hour=each) for each in trembling]) == ["1 price warning"]
-    config = FleetConfig(thresholds=Thresholds(price_rise=0.0))
-    assert kinds([row(cost_per_hour=each) for each in (0.3, 0.1 + 0.2, 0.30001)], config=config) == []
-    assert kinds([row(cost_per_hour=each) for each in (0.3, 0.31, 0.3, 0.31)], config=config) == [
-        "1 price warning",
-        "3 price warning",
-    ]
+    def told(rise: float | None, *prices: float) -> list[str]:
+        config = FleetConfig(thresholds=Thresholds(price_rise=rise))
+        return kinds([row(cost_per_hour=each) for each in prices], config=config)
 
-
-def test_nobody_is_told_of_prices_who_does_not_want_to_be() -> None:
-    config = FleetConfig(thresholds=Thresholds(price_rise=None))
-    assert kinds([row(cost_per_hour=0.5), row(cost_per_hour=5.0)], config=config) == []
+    assert told(Thresholds().price_rise, 0.5, 0.5051, 0.5049, 0.5051, 0.5049, 0.5051) == ["1 price warning"]
+    assert told(0.0, 0.3, 0.1 + 0.2, 0.30001) == []
+    assert told(0.0, 0.3, 0.31, 0.3, 0.31) == ["1 price warning", "3 price warning"]
+    assert told(None, 0.5, 5.0) == []
 
 
 # ---------------------------------------------------------------- what was not seen
@@ -307,29 +290,20 @@ def test_nobody_is_told_of_prices_who_does_not_want_to_be() -> None:
 def test_steps_beyond_all_numbers_are_bounded_generations() -> None:
     assert watch([at(10**30, HANGS)])[0][0].generation == 2**53
     assert watch([row("exited", step=-5)])[0][0].generation == 0
-
-
-def test_a_name_of_what_happened_is_one_of_its_run() -> None:
     looks = [row(epochs_done=each, step=step, total_epochs=3, run=7) for each, step in ((0.0, 5), (1.0, 9))]
     assert [each.generation for each in watch(looks)[1]] == [7 * 2**32 + 1]
     largest = watch([at(10**30, HANGS, run=2**20 - 1)])[0][0].generation
     assert 2**52 - 2**32 <= largest < 2**53
 
 
-def test_texts_are_bounded() -> None:
-    assert len(watch([row("exited", message="x" * 9000)])[0][0].text) <= 300
-
-
 # ---------------------------------------------------------------- the user's own rules
 
 
-@pytest.mark.parametrize(
-    ("priority", "level"), [("low", "info"), ("normal", "warning"), ("high", "error"), ("urgent", "error")]
-)
-def test_a_rule_is_told_on_the_level_of_its_priority(priority: str, level: str) -> None:
-    config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5", priority),))
-    alert = watch([row(gpu_util=3.0)], config)[0][0]
-    assert (alert.kind, alert.level, alert.text) == ("rule:idle", level, "gpu_utilization < 5 (gpu_utilization 3)")
+def test_a_rule_is_told_on_the_level_of_its_priority() -> None:
+    for priority, level in {"low": "info", "normal": "warning", "high": "error", "urgent": "error"}.items():
+        config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5", priority),))
+        alert = watch([row(gpu_util=3.0)], config)[0][0]
+        assert (alert.kind, alert.level, alert.text) == ("rule:idle", level, "gpu_utilization < 5 (gpu_utilization 3)")
 
 
 def test_a_rule_waits_for_its_time_and_says_its_message_once() -> None:
@@ -384,26 +358,20 @@ def account(*seen: FleetSummary, config: FleetConfig, every: float = 10.0) -> li
 
 
 def test_a_budget_is_told_once_when_it_is_passed() -> None:
-    spent = [FleetSummary(dollars_spent=each) for each in (9.0, 10.0, 11.0)]
-    assert account(*spent, config=FleetConfig(budget=10.0)) == [
-        "1 budget error 10000 the budget of $10.00 is exceeded: $10.00 spent"
-    ]
-    assert account(*spent, config=CONFIG) == []
+    def told(budget: float | None, *spent: float) -> list[str]:
+        return account(*(FleetSummary(dollars_spent=each) for each in spent), config=FleetConfig(budget=budget))
 
-
-def test_a_budget_stays_passed_when_the_cost_of_a_machine_is_known_no_more() -> None:
-    spent = [FleetSummary(dollars_spent=each) for each in (11.0, 2.0, 12.0)]
-    assert len(account(*spent, config=FleetConfig(budget=10.0))) == 1
+    text = "1 budget error 10000 the budget of $10.00 is exceeded: $10.00 spent"
+    assert told(10.0, 9.0, 10.0, 11.0) == [text] and told(CONFIG.budget, 9.0, 10.0, 11.0) == []
+    assert len(told(10.0, 11.0, 2.0, 12.0)) == 1  # the cost of a machine is known no more
 
 
 def test_credit_that_does_not_last_is_told_once_a_day() -> None:
     short = FleetSummary(credit=5.0, credit_hours=2.5, dollars_per_hour=2.0)
     day = int(NOW // DAY)
     text = "the credit of $5.00 lasts 2h30m at $2.00/h"
-    assert account(short, short, short, config=CONFIG, every=DAY / 4) == [
-        f"0 credit warning {day} {text}",
-        f"2 credit warning {day + 1} {text}",
-    ]
+    found = account(short, short, short, config=CONFIG, every=DAY / 4)
+    assert found == [f"{look} credit warning {each} {text}" for look, each in ((0, day), (2, day + 1))]
 
 
 def test_a_sum_with_an_unknown_part_is_a_lower_bound() -> None:
@@ -414,10 +382,7 @@ def test_a_sum_with_an_unknown_part_is_a_lower_bound() -> None:
     assert told.endswith("the budget of $10.00 is exceeded: at least $12.00 spent")
 
 
-@pytest.mark.parametrize("hours", [None, 12.5, 1e9])
-def test_credit_that_lasts_or_is_not_known_is_no_alert(hours: float | None) -> None:
-    assert account(FleetSummary(credit=5.0, credit_hours=hours), config=CONFIG) == []
-
-
-def test_nobody_is_told_of_credit_who_does_not_want_to_be() -> None:
+def test_credit_that_lasts_or_is_not_known_is_no_alert() -> None:
+    for hours in (None, 12.5, 1e9):
+        assert account(FleetSummary(credit=5.0, credit_hours=hours), config=CONFIG) == []
     assert account(FleetSummary(credit=0.0, credit_hours=0.0), config=FleetConfig(warn_hours_left=0.0)) == []

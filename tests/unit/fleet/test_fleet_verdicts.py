@@ -54,7 +54,8 @@ def test_a_second_training_in_the_same_process_and_log_has_not_finished(pid: int
 def test_a_second_training_in_a_log_has_not_finished() -> None:
     watch = local()
     watch.world.machine("local").log = "step 99/100 loss 0.1\nTraining finished\nstep 1/100 loss 2.5\n"
-    assert (watch.row().finished, watch.row().step) == (None, 1)
+    found = watch.row()
+    assert (found.finished, found.step) == (None, 1)
 
 
 def test_each_training_in_one_place_is_told_of_by_a_name_of_its_own() -> None:
@@ -89,8 +90,8 @@ def test_an_alert_keeps_its_key_after_a_restart_of_the_monitor() -> None:
         watch = local()
         watch.world.machine("local").log = "step 5/9 loss nan\n"
         watch.look()
-        names += [(each.job_id, each.kind, each.generation) for each in watch.notices]
-    assert names[0] == names[1]
+        names.append([(each.job_id, each.kind, each.generation) for each in watch.notices])
+    assert names[0] == names[1] != []
 
 
 # ---------------------------------------------------------------- what is there no more
@@ -113,8 +114,9 @@ def test_a_log_that_is_gone_is_not_healthy_and_no_hang_either() -> None:
 
 def test_a_process_that_is_gone_with_its_log_is_told() -> None:
     watch = local()
+    machine = watch.world.machine("local")
     watch.look()
-    watch.world.machine("local").path, watch.world.machine("local").pid = "", None
+    machine.path, machine.pid = "", None
     found = watch.row().health()
     assert (found.level, found.reason) == ("unknown", "its process and its log no longer exist")
     assert watch.told == ["failed"]
@@ -122,9 +124,10 @@ def test_a_process_that_is_gone_with_its_log_is_told() -> None:
 
 def test_a_finished_training_whose_log_is_removed_has_finished() -> None:
     watch = local()
-    watch.world.machine("local").log, watch.world.machine("local").pid = "step 9/9 loss 0.1\nTraining finished\n", None
+    machine = watch.world.machine("local")
+    machine.log, machine.pid = "step 9/9 loss 0.1\nTraining finished\n", None
     watch.look()
-    watch.world.machine("local").path = ""
+    machine.path = ""
     assert watch.row().health().reason.startswith("finished")
 
 
@@ -395,31 +398,20 @@ def test_what_fails_is_logged_when_it_begins_and_when_it_is_over(caplog: pytest.
         watch.world.listing = watch.world.machine(1).error = None
         watch.look(after=400)
     said = sorted(record.getMessage() for record in caplog.records)
-    assert [text.partition(":")[0] for text in said] == [
-        "could not list the instances of the account",
-        "the account's instances can be listed again",
-        "vast",
-        "vast",
-    ]
-    assert "vast://1: it responds again" in said and "vast://1: no answer: connection refused" in said
+    assert said[0].startswith("could not list the instances of the account: ")
+    assert said[1].startswith("the account's instances can be listed again")
+    assert said[2:] == ["vast://1: it responds again", "vast://1: no answer: connection refused"]
 
 
-def test_whoever_listens_may_close_it() -> None:
+def test_whoever_listens_may_close_it_and_nobody_is_asked_then() -> None:
     watch, heard = Watch(1), threading.Event()
     watch.look()
     watch.monitor.listen(watch.monitor.close)
     watch.monitor.listen(heard.set)
     watch.monitor.start()
-    assert heard.wait(20) and watch.row().step == 1
-    assert watch.monitor._thread
+    assert heard.wait(20) and watch.monitor._thread
     watch.monitor._thread.join(20)
     assert not watch.monitor._thread.is_alive()
-
-
-def test_once_closed_nobody_is_asked_any_more() -> None:
-    watch = Watch(1)
-    watch.look()
-    watch.monitor.close()
     asked = len(watch.world.said)
     assert watch.row().step == 1 and len(watch.world.said) == asked
 

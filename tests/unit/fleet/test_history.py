@@ -109,8 +109,7 @@ def test_of_somebody_unknown_there_is_nothing(history: History) -> None:
     assert history.members() == []
 
 
-def test_the_same_time_counts_once_also_when_it_was_packed(store: Store) -> None:
-    history = History(store)
+def test_the_same_time_counts_once_also_when_it_was_packed(history: History, store: Store) -> None:
     seen = fill(store, BEGIN, BEGIN + HOUR)
     fill(store, BEGIN, BEGIN + HOUR)
     assert [each.samples for each in history.members()] == [60]
@@ -135,8 +134,7 @@ def test_a_clock_that_is_set_back_loses_nothing(history: History, store: Store) 
     assert (member.first, member.last, member.samples) == (BEGIN + 9 * HOUR, max(seen), len(set(seen)))
 
 
-def test_values_look_the_same_as_rows_and_packed(store: Store) -> None:
-    history = History(store)
+def test_values_look_the_same_as_rows_and_packed(history: History, store: Store) -> None:
     values = {"loss": 0.1234567, "step": 123456789, "grad_norm": 1e-9, "gpu_power": None, "eta_seconds": math.inf}
     history.add({KEY: sample(BEGIN + 0.123456, **values)})
     before = history.read(KEY, 0.0)
@@ -177,9 +175,8 @@ def test_members_tell_how_much_there_is_of_each(history: History) -> None:
     history.add({"later": sample(BEGIN + 3 * HOUR)})
     found = history.members()
     assert [each.key for each in found] == sorted([*keys, "later"])
-    assert {(each.first, each.last, each.samples) for each in found if each.key != "later"} == {
-        (BEGIN, BEGIN + 3 * HOUR - 600, 18)
-    }
+    counts = {(each.first, each.last, each.samples) for each in found if each.key != "later"}
+    assert counts == {(BEGIN, BEGIN + 3 * HOUR - 600, 18)}
 
 
 def test_no_query_reads_all_samples_or_chunks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,8 +209,7 @@ def test_no_query_reads_all_samples_or_chunks(store: Store, monkeypatch: pytest.
 # ---------------------------------------------------------------- less of what is old
 
 
-def test_the_last_day_is_whole_and_before_it_is_one_of_five_minutes(store: Store) -> None:
-    history = History(store)
+def test_the_last_day_is_whole_and_before_it_is_one_of_five_minutes(history: History, store: Store) -> None:
     seen = fill(store, BEGIN, BEGIN + 3 * DAY)
     now = seen[-1]
     tidy_all(history, store, now)
@@ -226,14 +222,12 @@ def test_the_last_day_is_whole_and_before_it_is_one_of_five_minutes(store: Store
     assert count(store, "history_samples") <= 120
 
 
-def test_rows_are_packed_while_the_watching_goes_on(store: Store) -> None:
-    history = History(store)
+def test_rows_are_packed_while_the_watching_goes_on(history: History, store: Store) -> None:
     watch(history, BEGIN, BEGIN + 5 * HOUR, 100.0)
     assert count(store, "history_samples") <= 38 and count(store, "history_chunks") == 4
 
 
-def test_a_lot_of_rows_is_packed_in_parts_that_end_with_five_minutes(store: Store) -> None:
-    history = History(store)
+def test_a_lot_of_rows_is_packed_in_parts_that_end_with_five_minutes(history: History, store: Store) -> None:
     keys = tuple(f"k{number}" for number in range(4))
     fill(store, BEGIN, BEGIN + 1800, 1.0, keys)
     history.tidy(BEGIN + 2 * HOUR)
@@ -259,16 +253,14 @@ def test_less_than_a_day_can_be_kept(store: Store) -> None:
     assert seen[-1] - 8 * HOUR < times(history)[0] <= seen[-1] - 6 * HOUR and times(history)[-1] == seen[-1]
 
 
-def test_a_clock_that_was_wrong_for_once_takes_little_away(store: Store) -> None:
-    history = History(store)
+def test_a_clock_that_was_wrong_for_once_takes_little_away(history: History, store: Store) -> None:
     seen = fill(store, BEGIN, BEGIN + 2 * DAY, 300.0)
     history.add({KEY: sample(0.0, step=1)})
     history.add({KEY: sample(BEGIN, step=1)})
     assert times(history, since=BEGIN) == seen
 
 
-def test_a_clock_that_is_ahead_for_some_minutes_takes_little_away(store: Store) -> None:
-    history = History(store)
+def test_a_clock_that_is_ahead_for_some_minutes_takes_little_away(history: History, store: Store) -> None:
     keys = ("a", "b")
     seen = fill(store, BEGIN, BEGIN + 10 * DAY, 1200.0, keys)
     tidy_all(history, store, seen[-1])
@@ -305,8 +297,7 @@ def test_freed_room_is_used_again(store: Store) -> None:
 # ---------------------------------------------------------------- what goes wrong
 
 
-def test_an_unreadable_chunk_is_an_error_and_hides_no_other(store: Store) -> None:
-    history = History(store)
+def test_an_unreadable_chunk_is_an_error_and_hides_no_other(history: History, store: Store) -> None:
     fill(store, BEGIN, BEGIN + 12 * HOUR, 300.0, (KEY, "other"))
     tidy_all(history, store, BEGIN + 13 * HOUR)
     with store.transaction() as execute:
@@ -326,8 +317,7 @@ def _reads(history: History, key: str) -> bool:
         return False
 
 
-def test_a_file_that_cannot_be_used_is_an_error_of_ours(store: Store) -> None:
-    history = History(store)
+def test_a_file_that_cannot_be_used_is_an_error_of_ours(history: History, store: Store) -> None:
     Path(store.path).unlink()
     Path(store.path).mkdir()
     for call in (lambda: history.add({KEY: sample(BEGIN)}), lambda: history.read(KEY, 0.0), history.members):
@@ -335,8 +325,9 @@ def test_a_file_that_cannot_be_used_is_an_error_of_ours(store: Store) -> None:
             call()
 
 
-def test_a_full_disk_fails_the_add_and_the_next_one_works(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    history = History(store)
+def test_a_full_disk_fails_the_add_and_the_next_one_works(
+    history: History, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     history.add({KEY: sample(BEGIN)})
     with sqlite3.connect(store.path) as database:
         database.execute(
@@ -434,8 +425,7 @@ def test_a_process_killed_at_any_point_loses_and_doubles_nothing(store: Store, l
     assert {each.samples for each in history.members()} == {len(steps)}
 
 
-def test_a_tidying_that_fails_half_way_has_not_happened(store: Store) -> None:
-    history = History(store)
+def test_a_tidying_that_fails_half_way_has_not_happened(history: History, store: Store) -> None:
     seen = fill(store, BEGIN, BEGIN + HOUR, 60.0, (KEY, "other"))
     with sqlite3.connect(store.path) as database:
         database.execute("CREATE TRIGGER no BEFORE DELETE ON history_samples BEGIN SELECT raise(ABORT, 'no'); END")

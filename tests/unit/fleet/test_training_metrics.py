@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from datetime import timedelta
 from math import inf, nan
 from typing import Any
 
@@ -69,24 +68,18 @@ def seconds(**values: Any) -> float | None:
     return None if left is None else left.total_seconds()
 
 
-def test_halfway_through_an_hour_of_training_another_hour_is_left() -> None:
-    left = row(step=500, total_steps=1000, runtime_seconds=3600.0).estimated_completion_time()
-    assert left == timedelta(seconds=3600)
-
-
 def test_the_speed_comes_before_what_the_log_says_and_that_before_the_run_time() -> None:
     assert seconds(step=50, total_steps=100, eta_seconds=12.0, steps_per_second=2.0, runtime_seconds=9.0) == 25.0
     assert seconds(step=50, total_steps=100, eta_seconds=12.0, runtime_seconds=9.0) == 12.0
     assert seconds(step=50, total_steps=100, steps_per_second=2.0, runtime_seconds=9.0) == 25.0
     assert seconds(step=50, total_steps=100, steps_per_second=0.0, runtime_seconds=9.0) == 9.0
     assert seconds(eta_seconds=12.0) == 12.0
+    assert seconds(step=120, total_steps=100, steps_per_second=2.0) == 0.0  # past its last step
+    for verdict in (SLOW, RUNS):
+        assert seconds(eta_seconds=60.0, verdict=verdict) == 60.0
 
 
-def test_a_run_past_its_last_step_has_nothing_left() -> None:
-    assert seconds(step=120, total_steps=100, steps_per_second=2.0) == 0.0
-
-
-def test_what_cannot_be_told_is_not_told(subtests: pytest.Subtests) -> None:
+def test_what_cannot_be_told_is_not_told() -> None:
     for values in [
         {},
         {"step": 5, "runtime_seconds": 9.0},
@@ -97,31 +90,15 @@ def test_what_cannot_be_told_is_not_told(subtests: pytest.Subtests) -> None:
         {"step": 5, "total_steps": 100, "runtime_seconds": nan},
         {"step": 5, "total_steps": 100, "runtime_seconds": inf},
         {"step": 1, "total_steps": 10**15, "steps_per_second": 1e-9},
-        {"eta_seconds": nan},
-        {"eta_seconds": inf},
-        {"eta_seconds": -1.0},
+        *({"eta_seconds": each} for each in (nan, inf, -1.0)),
+        # a training that ended or may hang
+        *({"eta_seconds": 60.0, "status": each} for each in ("exited", "lost", "stopped")),
+        {"eta_seconds": 60.0, "job_status": "failed"},
+        {"eta_seconds": 60.0, "is_running": False},
+        {"eta_seconds": 60.0, "finished": True},
+        *({"eta_seconds": 60.0, "verdict": each} for each in (HANGS, ENDED, DIED, STOPPED, SILENT)),
     ]:
-        with subtests.test(values=values):
-            assert seconds(**values) is None
-
-
-def test_of_a_training_that_ended_or_may_hang_nobody_knows_how_long_it_takes(subtests: pytest.Subtests) -> None:
-    for values in [
-        {"status": "exited"},
-        {"status": "lost"},
-        {"status": "stopped"},
-        {"job_status": "failed"},
-        {"is_running": False},
-        {"finished": True},
-        *({"verdict": each} for each in (HANGS, ENDED, DIED, STOPPED, SILENT)),
-    ]:
-        with subtests.test(values=values):
-            assert seconds(eta_seconds=60.0, **values) is None
-
-
-def test_a_slow_training_still_comes_to_its_end() -> None:
-    assert seconds(eta_seconds=60.0, verdict=SLOW) == 60.0
-    assert seconds(eta_seconds=60.0, verdict=RUNS) == 60.0
+        assert seconds(**values) is None, values
 
 
 # ---------------------------------------------------------------- health
@@ -182,10 +159,10 @@ def test_every_state_of_the_judge_has_a_level() -> None:
             assert "for a reason" in found.reason
 
 
-@pytest.mark.parametrize("status", ["recycling", "ok", "", "x" * 9000])
-def test_a_status_nobody_has_heard_of_is_unknown(status: str) -> None:
-    found = row(status, verdict=RUNS, **BUSY).health()
-    assert found.level == "unknown" and "is unknown to this version" in found.reason and len(found.reason) < 100
+def test_a_status_nobody_has_heard_of_is_unknown() -> None:
+    for status in ("recycling", "ok", "", "x" * 9000):
+        found = row(status, verdict=RUNS, **BUSY).health()
+        assert found.level == "unknown" and "is unknown to this version" in found.reason and len(found.reason) < 100
 
 
 def test_what_nobody_has_looked_at_is_unknown() -> None:
@@ -254,10 +231,11 @@ def test_the_reason_in_brief_and_the_values_that_are_the_reason(subtests: pytest
             assert (found.brief, found.fields) == (brief, fields)
 
 
-def test_values_as_they_should_be_are_no_warning(subtests: pytest.Subtests) -> None:
+def test_values_as_they_should_be_are_no_warning() -> None:
     for values in [{"gpu_util": 99.0}, {"loss_analysis": FLAT}, {"loss": 0.0}, {"loss": None}, {"gpu_util": None}]:
-        with subtests.test(values=values):
-            assert said(row(verdict=RUNS, **{**BUSY, **values})) == ("healthy", "step 70 of 100")
+        assert said(row(verdict=RUNS, **{**BUSY, **values})) == ("healthy", "step 70 of 100"), values
+    for status in ["created", "loading", "exited", "stopped", "offline", "lost", "rebooting"]:
+        assert "GPU" not in row(status, gpu_util=0.0).health().reason, status
 
 
 def test_the_reason_of_a_run_that_makes_steps_names_the_step_that_the_row_shows() -> None:
@@ -276,27 +254,16 @@ def test_a_row_put_together_by_hand_is_healthy_by_its_values() -> None:
     assert said(row(gpu_util=5.0)) == ("warning", "GPU at only 5 %; not checked yet")
 
 
-def test_idle_gpus_are_no_warning_while_the_machine_is_not_running(subtests: pytest.Subtests) -> None:
-    for status in ["created", "loading", "exited", "stopped", "offline", "lost", "rebooting"]:
-        with subtests.test(status=status):
-            assert "GPU" not in row(status, gpu_util=0.0).health().reason
-
-
-def test_a_machine_that_does_not_answer_is_unknown_whatever_was_seen_before_it() -> None:
-    stale = row(error="ssh: timed out", stale_since=1000.0, loss=nan, verdict=HANGS)
-    assert said(stale, 1120.0) == ("unknown", "no answer for 2m: ssh: timed out")
-    assert stale.health(now=900.0).reason == "no answer for 0s: ssh: timed out"
-
-
-@pytest.mark.parametrize(("status", "level"), [("exited", "error"), ("offline", "error"), ("stopped", "warning")])
-def test_what_the_service_says_of_a_machine_needs_no_look_at_it(status: str, level: str) -> None:
-    assert row(status, error="ssh: timed out", stale_since=1.0).health(now=60.0).level == level
-
-
-def test_an_end_that_was_seen_holds_while_nobody_answers() -> None:
+def test_a_machine_that_does_not_answer_is_unknown_unless_its_end_was_seen_or_is_told() -> None:
+    stale: dict[str, Any] = {"error": "ssh: timed out", "stale_since": 1000.0}
+    seen = row(**stale, loss=nan, verdict=HANGS)
+    assert said(seen, 1120.0) == ("unknown", "no answer for 2m: ssh: timed out")
+    assert seen.health(now=900.0).reason == "no answer for 0s: ssh: timed out"
+    for status, level in (("exited", "error"), ("offline", "error"), ("stopped", "warning")):
+        assert row(status, **stale).health(now=1060.0).level == level  # the service tells
     for verdict, level in ((DIED, "error"), (STOPPED, "warning")):
-        assert row(error="ssh: timed out", stale_since=1.0, verdict=verdict).health(now=60.0).level == level
-    assert row(error="ssh: timed out", stale_since=1.0, **DONE).health(now=60.0).level == "healthy"
+        assert row(**stale, verdict=verdict).health(now=1060.0).level == level
+    assert row(**stale, **DONE).health(now=1060.0).level == "healthy"
 
 
 def test_thresholds_decide_and_none_means_never() -> None:
@@ -304,9 +271,6 @@ def test_thresholds_decide_and_none_means_never() -> None:
     assert seen.health(Thresholds(None, None, None)).level == "healthy"
     assert seen.health(Thresholds(5.0, 15.0, 99.0)).level == "healthy"
     assert seen.health(Thresholds(5.1, None, None)).reason == "GPU at only 5 %; step 70 of 100"
-
-
-def test_health_status_is_the_level_by_the_default_thresholds() -> None:
     levels = [row(gpu_util=each, step=5).health_status() for each in (85.0, 5.0)]
     assert [*levels, row().health_status()] == ["healthy", "warning", "unknown"]
 
@@ -318,29 +282,26 @@ def test_reasons_are_bounded_whatever_was_said() -> None:
 
 
 def test_a_failure_is_only_what_is_known_to_be_one() -> None:
-    assert failure_of(row(is_running=None)) is None
-    assert failure_of(row(is_running=False)) is None
-    assert failure_of(row("stopped", is_running=False)) is None
-    assert failure_of(row("loading", is_running=False)) is None
-    assert failure_of(row(is_running=False, **DONE)) is None
+    for seen in (
+        row(is_running=None),
+        *(row(status, is_running=False) for status in ("running", "stopped", "loading")),
+        row(is_running=False, **DONE),
+        row(verdict=HANGS),
+    ):
+        assert failure_of(seen) is None
     assert failure_of(row(is_running=False, verdict=DIED)) == DIED.reason
-    assert failure_of(row(verdict=HANGS)) is None
 
 
 # ---------------------------------------------------------------- the documented fields
 
 
-def test_a_row_nothing_is_known_of_has_no_zeros() -> None:
+def test_a_row_nothing_is_known_of_has_no_zeros_and_keeps_the_last_ten_lines_of_a_log() -> None:
     empty = row()
     for name in ("epoch", "step", "total_steps", "loss", "gpu_util", "memory_util", "disk_util", "cost_per_hour"):
         assert getattr(empty, name) is None
     assert empty.recent_logs == deque() and empty.recent_logs is not row().recent_logs
-
-
-def test_the_last_ten_lines_of_a_log_are_kept() -> None:
-    seen = row()
-    seen.recent_logs.extend(f"line {number}" for number in range(15))
-    assert list(seen.recent_logs) == [f"line {number}" for number in range(5, 15)]
+    empty.recent_logs.extend(f"line {number}" for number in range(15))
+    assert list(empty.recent_logs) == [f"line {number}" for number in range(5, 15)]
 
 
 # ---------------------------------------------------------------- one word of state
