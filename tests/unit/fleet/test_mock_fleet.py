@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from math import isnan
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,11 @@ from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.mock import FIRST_ID, MOST_WITH_PAST, SCENARIOS, MockFleet, mock_groups
 from training_monitor.fleet.record import KEPT_ALERTS
 from training_monitor.fleet.values import FleetSample
+
+
+def mock(**options: Any) -> tuple[MockFleet, FakeClock]:
+    clock = FakeClock()
+    return MockFleet(clock=clock, **options), clock
 
 
 def key(scenario: str) -> str:
@@ -36,32 +42,24 @@ def test_it_is_a_fleet_and_asks_nothing() -> None:
     seen = fleet.snapshot()
     assert len(seen.rows) == 12 and seen.error is None and not seen.paused
     assert seen.groups == ("llama", "vision", "lora")
-
-
-def test_each_gpu_has_the_memory_of_its_model() -> None:
-    for seen in MockFleet(clock=FakeClock()).snapshot().rows:
-        for gpu in seen.gpus:
-            assert gpu.memory_total_mb and gpu.memory_total_mb > 20_000, seen.gpu_type
-            assert (gpu.memory_total_mb > 80_000) == ("100" in (seen.gpu_type or "")), seen.gpu_type
+    assert mock_groups() == {name: [row.key for row in seen.rows if name in row.groups] for name in seen.groups}
+    for row in seen.rows:
+        for gpu in row.gpus:
+            assert gpu.memory_total_mb and gpu.memory_total_mb > 20_000, row.gpu_type
+            assert (gpu.memory_total_mb > 80_000) == ("100" in (row.gpu_type or "")), row.gpu_type
+    total = seen.summary
+    assert total.dollars_per_hour > 1.0 and total.credit_hours and total.dollars_spent > 0
+    assert (total.hidden, total.hidden_dollars_per_hour, total.unpriced) == (2, 0.04, 0)
+    assert total.dollars_to_completion and total.seconds_to_completion and total.without_eta >= 1
 
 
 def test_every_state_is_there_from_the_start() -> None:
-    fleet = MockFleet(clock=FakeClock())
+    fleet, _ = mock()
     health = {scenario: row(fleet, scenario).health(now=fleet.snapshot().timestamp) for scenario in SCENARIOS}
-    assert {scenario: each.level for scenario, each in health.items()} == {
-        "healthy": "healthy",
-        "starting": "unknown",
-        "hanging": "error",
-        "exited": "error",
-        "finished": "warning",
-        "nan": "error",
-        "idle": "warning",
-        "unreachable": "unknown",
-        "full": "warning",
-        "stopped": "warning",
-        "silent": "unknown",
-        "lost": "healthy",
-    }
+    levels = {**dict.fromkeys(("healthy", "lost"), "healthy"), **dict.fromkeys(("hanging", "exited", "nan"), "error")}
+    levels |= dict.fromkeys(("finished", "idle", "full", "stopped"), "warning")
+    levels |= dict.fromkeys(("starting", "unreachable", "silent"), "unknown")
+    assert {scenario: each.level for scenario, each in health.items()} == levels
     assert health["unreachable"].reason == "no answer for 4m: ssh: no answer within 15 s"
     finished = health["finished"].reason
     assert finished.startswith("costs $") and ": finished at step " in finished
@@ -69,8 +67,7 @@ def test_every_state_is_there_from_the_start() -> None:
 
 
 def test_states_change_with_time() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(clock=clock)
+    fleet, clock = mock()
     statuses, seen = [], []
     for elapsed in (0.0, 10.0, 21.0, 50.0):
         clock.elapsed = elapsed
@@ -84,8 +81,7 @@ def test_states_change_with_time() -> None:
 
 
 def test_the_cost_grows_at_the_current_price() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(clock=clock)
+    fleet, clock = mock()
     clock.elapsed = 39.0
     before = row(fleet, "full")
     clock.elapsed = 41.0
@@ -102,8 +98,7 @@ def test_the_cost_grows_at_the_current_price() -> None:
 
 
 def test_a_training_moves_plausibly() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(clock=clock)
+    fleet, clock = mock()
     before = row(fleet, "healthy")
     clock.elapsed = 600.0
     after = row(fleet, "healthy")
@@ -131,38 +126,33 @@ def test_over_a_day_trainings_end_and_then_their_gpus_rest() -> None:
     assert sum(bool(each.finished) for each in before.values()) > 20
 
 
-def test_the_same_time_is_the_same_fleet() -> None:
-    one, two = (MockFleet(count=40, clock=FakeClock()) for _ in range(2))
-    assert [each.step for each in one.snapshot().rows] == [each.step for each in two.snapshot().rows]
-
-
 def test_members_have_the_numbers_that_were_asked_for_and_gpus_by_them() -> None:
     rows = MockFleet([5, 6, 5, 7], clock=FakeClock()).update_all_metrics()
     assert [each.instance_id for each in rows.values()] == [5, 6, 7]
     assert [each.gpu_type for each in rows.values()] == ["RTX 4090", "RTX 3090", "A100"]
 
 
-@pytest.mark.parametrize("count", [1, 5, 50, 500])
-def test_any_number_of_members_is_mostly_healthy_beyond_the_first_twelve(count: int) -> None:
-    seen = MockFleet(count=count, clock=FakeClock()).snapshot()
-    assert len(seen.rows) == sum(seen.summary.levels.values()) == count
-    assert seen.summary.levels["healthy"] >= 0.6 * (count - 12)
-    assert len({each.key for each in seen.rows}) == count
-
-
-def test_the_summary_adds_it_up_with_what_is_hidden() -> None:
-    seen = MockFleet(clock=FakeClock()).snapshot().summary
-    assert seen.dollars_per_hour > 1.0 and seen.credit_hours and seen.dollars_spent > 0
-    assert (seen.hidden, seen.hidden_dollars_per_hour, seen.unpriced) == (2, 0.04, 0)
-    assert seen.dollars_to_completion and seen.seconds_to_completion and seen.without_eta >= 1
+def test_any_number_of_members_is_mostly_healthy_beyond_the_first_twelve() -> None:
+    for count in (1, 5, 50, 500):
+        seen = MockFleet(count=count, clock=FakeClock()).snapshot()
+        assert len(seen.rows) == sum(seen.summary.levels.values()) == count
+        assert seen.summary.levels["healthy"] >= 0.6 * (count - 12)
+        assert len({each.key for each in seen.rows}) == count
+        same = MockFleet(count=min(count, 50), clock=FakeClock()).snapshot().rows
+        assert [each.step for each in seen.rows][:50] == [each.step for each in same]
 
 
 # ---------------------------------------------------------------- acts
 
 
+def act(fleet: MockFleet, clock: FakeClock, action: str, *scenarios: str, seconds: float = 3.0) -> None:
+    fleet.act(action, [key(each) for each in scenarios])
+    clock.elapsed += seconds
+    fleet.update_all_metrics()
+
+
 def test_a_member_is_stopped_after_two_seconds() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(clock=clock)
+    fleet, clock = mock()
     fleet.act("stop", [key("healthy")])
     assert row(fleet, "healthy").status == "running"
     clock.elapsed = 2.0
@@ -172,58 +162,41 @@ def test_a_member_is_stopped_after_two_seconds() -> None:
 
 
 def test_a_destroyed_member_is_gone_and_not_lost() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(clock=clock)
-    fleet.act("destroy", [key("healthy"), key("idle")])
-    clock.elapsed = 5.0
+    fleet, clock = mock()
+    act(fleet, clock, "stop", "idle")  # a stopped one can be destroyed too
+    act(fleet, clock, "destroy", "healthy", "idle", seconds=5.0)
     assert row(fleet, "healthy").status == row(fleet, "idle").status == "lost"
     told = [each for each in alerts(fleet) if each[0] in (key("healthy"), key("idle"))]
-    assert told == [(key("healthy"), "destroyed"), (key("idle"), "destroyed")]
+    assert told == [(key("idle"), "stopped"), (key("healthy"), "destroyed"), (key("idle"), "destroyed")]
 
 
 def test_what_cannot_be_done_is_refused() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(clock=clock)
+    fleet, clock = mock()
     fleet.act("destroy", [key("healthy")])
     fleet.act("stop", [key("healthy"), "vast://1"])
-    fleet.act("paint", [key("idle")])
-    clock.elapsed = 3.0
-    fleet.update_all_metrics()
+    act(fleet, clock, "paint", "idle")
     fleet.act("stop", [key("healthy")])
-    assert [who for who, kind in alerts(fleet) if kind == "refused"] == [
-        key("healthy"), "vast://1", key("idle"), key("healthy")
-    ]  # fmt: skip
+    refused = [who for who, kind in alerts(fleet) if kind == "refused"]
+    assert refused == [key("healthy"), "vast://1", key("idle"), key("healthy")]
+    fleet.act("stop", ["nothing"] * 1000)
+    assert len(fleet.snapshot().alerts) == KEPT_ALERTS
 
 
 def test_a_stopped_member_can_be_started_and_rebooted_and_has_no_shell() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(clock=clock)
+    fleet, clock = mock()
     for action, status in (("stop", "stopped"), ("start", "running"), ("reboot", "running")):
-        fleet.act(action, [key("healthy")])
-        clock.elapsed += 3.0
-        fleet.update_all_metrics()
+        act(fleet, clock, action, "healthy")
         assert row(fleet, "healthy").status == status
     assert [kind for who, kind in alerts(fleet) if who == key("healthy")] == ["stopped", "started", "rebooted"]
     with pytest.raises(TrainingMonitorError, match="no shell"):
         fleet.shell_command(key("healthy"))
 
 
-def test_a_stopped_member_can_be_destroyed() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(clock=clock)
-    for action in ("stop", "destroy"):
-        fleet.act(action, [key("healthy")])
-        clock.elapsed += 3.0
-        fleet.update_all_metrics()
-    assert row(fleet, "healthy").status == "lost"
-
-
 # ---------------------------------------------------------------- what a screen asks
 
 
 def test_two_hours_of_history_are_there_at_once_and_end_with_now() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(clock=clock)
+    fleet, clock = mock()
     began = clock.time()
     clock.elapsed = 35.0
     fleet.update_all_metrics()
@@ -243,18 +216,11 @@ def test_two_hours_of_history_are_there_at_once_and_end_with_now() -> None:
 
 
 def test_cleared_logs_fill_up_again() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(clock=clock)
+    fleet, clock = mock()
     fleet.clear_logs()
     assert all(not each.recent_logs for each in fleet.snapshot().rows)
     clock.elapsed = 25.0
     assert len(row(fleet, "healthy").recent_logs) == 2
-
-
-def test_alerts_are_bounded_however_often_something_is_refused() -> None:
-    fleet = MockFleet(clock=FakeClock())
-    fleet.act("stop", ["nothing"] * 1000)
-    assert len(fleet.snapshot().alerts) == KEPT_ALERTS
 
 
 def test_whoever_listens_is_told() -> None:
@@ -342,25 +308,14 @@ def test_a_history_that_cannot_be_written_is_an_alert_and_the_fleet_goes_on() ->
         raise TrainingMonitorError("the disk is full")
 
     fleet = MockFleet(clock=FakeClock(), history=History(open_store=refuse))
-    assert [each.text for each in fleet.snapshot().alerts if "history" in each.text] == [
-        "history cannot be recorded: the disk is full"
-    ]
+    told = [each.text for each in fleet.snapshot().alerts if "history" in each.text]
+    assert told == ["history cannot be recorded: the disk is full"]
     assert len(fleet.update_all_metrics()) == 12
 
 
-def test_its_groups_are_those_of_its_rows() -> None:
-    rows = MockFleet(clock=FakeClock()).snapshot().rows
-    assert mock_groups() == {
-        group: [row.key for row in rows if group in row.groups] for group in ("llama", "vision", "lora")
-    }
-
-
 def test_a_stop_takes_back_nothing_of_what_was_spent() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(clock=clock)
+    fleet, clock = mock()
     for scenario in ("healthy", "hanging", "idle", "finished", "unreachable"):
         before = row(fleet, scenario).total_cost
-        fleet.act("stop", [key(scenario)])
-        clock.elapsed += 5.0
-        fleet.update_all_metrics()
+        act(fleet, clock, "stop", scenario, seconds=5.0)
         assert (row(fleet, scenario).total_cost or 0.0) >= (before or 0.0), scenario

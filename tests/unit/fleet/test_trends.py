@@ -12,6 +12,7 @@ from training_monitor.fleet.trends import (
     COMPARED,
     MOST_POINTS,
     Cost,
+    RunComparison,
     add_costs,
     compare_runs,
     cost_by_day,
@@ -38,14 +39,11 @@ def test_a_trend_tells_first_last_bounds_and_how_much_is_known() -> None:
     assert found.known == pytest.approx(0.6) and found.mean == pytest.approx(7 / 3)
 
 
-@pytest.mark.parametrize("samples", [[], seen({}, {"loss": None}, {"step": 4})])
-def test_what_was_never_known_has_no_trend(samples: list[FleetSample]) -> None:
-    found = trend(samples, "loss")
-    assert (found.known, found.first, found.last, found.low, found.high) == (0, None, None, None, None)
-    assert (found.mean, found.per_hour) == (None, None)
-
-
-def test_one_value_has_no_slope() -> None:
+def test_what_was_never_known_has_no_trend_and_one_value_no_slope() -> None:
+    for samples in ([], seen({}, {"loss": None}, {"step": 4})):
+        found = trend(samples, "loss")
+        assert (found.known, found.first, found.last, found.low, found.high) == (0, None, None, None, None)
+        assert (found.mean, found.per_hour) == (None, None)
     assert trend(seen({"loss": 2.0}), "loss").per_hour is None
     again = [FleetSample(BEGIN, {"loss": 1.0}), FleetSample(BEGIN, {"loss": 2.0})]
     assert trend(again, "loss").per_hour is None
@@ -102,12 +100,12 @@ def test_what_is_outside_of_the_time_is_left_out() -> None:
 
 
 def test_the_newest_price_is_projected() -> None:
-    samples = seen(
-        {"cost_per_hour": 1.0, "total_cost": 1.0}, {"cost_per_hour": 2.0, "total_cost": 1.1, "eta_seconds": 7200.0}
-    )
-    found = project_cost(samples, hours=24)
+    price: dict[str, float | None] = {"cost_per_hour": 2.0, "total_cost": 1.1, "eta_seconds": 7200.0}
+    found = project_cost(seen({"cost_per_hour": 1.0, "total_cost": 1.0}, price), hours=24)
     assert (found.dollars_per_hour, found.spent, found.hours, found.dollars) == (2, 1.1, 24, 48)
     assert found.to_completion == 4
+    assert project_cost(seen({**price, "eta_seconds": 60.0}, {}), hours=1).to_completion is None
+    assert project_cost(seen({**price, "eta_seconds": -60.0}), hours=1).to_completion is None
 
 
 def test_without_a_price_the_slope_of_the_total_is_it() -> None:
@@ -116,25 +114,11 @@ def test_without_a_price_the_slope_of_the_total_is_it() -> None:
     assert found.to_completion is None
 
 
-def test_a_cost_that_is_not_known_is_none_and_never_zero(subtests: pytest.Subtests) -> None:
-    for samples in [
-        [],
-        seen({}),
-        seen({"total_cost": 5.0}),
-        seen({"total_cost": 5.0}, {"total_cost": 1.0}),
-        seen({"cost_per_hour": -1}),
-    ]:
-        with subtests.test(samples=samples):
-            found = project_cost(samples, hours=24)
-            assert (found.dollars_per_hour, found.dollars, found.to_completion) == (None, None, None)
-
-
-def test_an_eta_of_an_earlier_sample_is_over() -> None:
-    assert project_cost(seen({"cost_per_hour": 1.0, "eta_seconds": 60.0}, {}), hours=1).to_completion is None
-
-
-def test_an_eta_below_zero_is_none() -> None:
-    assert project_cost(seen({"cost_per_hour": 1.0, "eta_seconds": -60.0}), hours=1).to_completion is None
+def test_a_cost_that_is_not_known_is_none_and_never_zero() -> None:
+    five: dict[str, float | None] = {"total_cost": 5.0}
+    for samples in [[], seen({}), seen(five), seen(five, {"total_cost": 1.0}), seen({"cost_per_hour": -1})]:
+        found = project_cost(samples, hours=24)
+        assert (found.dollars_per_hour, found.dollars, found.to_completion) == (None, None, None)
 
 
 # ---------------------------------------------------------------- money by day
@@ -256,13 +240,18 @@ def test_a_run_that_went_back_to_a_checkpoint_forgets_what_was_after_it() -> Non
     assert found.best_loss == pytest.approx(1.7) and found.best_loss_step == 300
 
 
+def one(*rows: dict[str, float | None]) -> RunComparison:
+    [found] = compare_runs({"run": seen(*rows)})
+    return found
+
+
 def test_a_step_that_stands_keeps_its_loss_while_none_is_seen() -> None:
-    [found] = compare_runs({"run": seen({"step": 5, "loss": 2.0}, {"step": 5, "loss": None}, {"step": 5})})
+    found = one({"step": 5, "loss": 2.0}, {"step": 5, "loss": None}, {"step": 5})
     assert (found.last_loss, found.best_loss, found.best_loss_step, found.loss_at_common_step) == (2, 2, 5, 2)
 
 
 def test_a_loss_of_nan_is_the_last_and_not_the_best() -> None:
-    [found] = compare_runs({"run": seen({"step": 1, "loss": 2.0}, {"step": 2, "loss": math.nan})})
+    found = one({"step": 1, "loss": 2.0}, {"step": 2, "loss": math.nan})
     assert found.last_loss is not None and math.isnan(found.last_loss)
     assert (found.best_loss, found.best_loss_step, found.loss_at_common_step) == (2, 1, None)
 
@@ -276,17 +265,12 @@ def test_of_a_run_of_which_nothing_is_known_all_is_unknown() -> None:
 
 
 def test_steps_that_cost_nothing_known_or_were_not_made_have_no_price() -> None:
-    standing, refunded = compare_runs(
-        {
-            "standing": seen({"step": 5, "total_cost": 1.0}, {"step": 5, "total_cost": 2.0}),
-            "refunded": seen({"step": 5, "total_cost": 2.0}, {"step": 6, "total_cost": 1.0}),
-        }
-    )
-    assert standing.dollars_per_1000_steps is None and refunded.dollars_per_1000_steps is None
+    for later in ({"step": 5, "total_cost": 2.0}, {"step": 6, "total_cost": 0.5}):
+        assert one({"step": 5, "total_cost": 1.0}, later).dollars_per_1000_steps is None
 
 
 def test_a_loss_without_steps_is_not_compared() -> None:
-    [found] = compare_runs({"run": seen({"loss": 3.0}, {"loss": 2.0}, {"loss": 2.5})})
+    found = one({"loss": 3.0}, {"loss": 2.0}, {"loss": 2.5})
     assert (found.best_loss, found.best_loss_step, found.common_step, found.last_loss) == (None, None, None, 2.5)
 
 
