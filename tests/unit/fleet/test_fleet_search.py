@@ -28,6 +28,7 @@ from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 
 LOCAL = (MemberSpec("local"),)
+ONE, TWO = "train_one.py (pid 10)", "train_two.py (pid 11)"
 
 
 class Host(Machine):
@@ -50,16 +51,10 @@ class Host(Machine):
         call = read_call(script)
         subject, given = (call.subject, call.given) if call else ("", {})
         if subject == "find_trainings" and not self.is_hidden:
-            found = [
-                {
-                    "pid": str(pid),
-                    "start": str(self.begun[pid]),
-                    "command": f"python {name}",
-                    "cwd": "/w",
-                    "fds": f"1 -> {log}",
-                }
-                for pid, (name, log) in self.trainings.items()
-            ]
+            found = []
+            for pid, (name, log) in self.trainings.items():
+                found.append({"pid": str(pid), "start": str(self.begun[pid]), "command": f"python {name}"})
+                found[-1] |= {"cwd": "/w", "fds": f"1 -> {log}"}
             self.scripts.append(script)
             return reply(*found, word=given["word"], spelling=given["spelling"]), 0
         if subject in (of := {"jobs": "", "ray": "[]\nhttp 200\n", "ray_signs": "none\n", "recent_logs": "now 1000\n"}):
@@ -92,11 +87,7 @@ class Fleet(Watch):
 def test_each_training_has_a_row_in_the_round_trip_of_its_member() -> None:
     fleet = Fleet(Host(a="train_one.py", b="train_two.py", c="train_two.py"))
     rows = fleet.look()
-    assert [each.name for each in rows.values()] == [
-        "train_one.py (pid 10)",
-        "train_two.py (pid 11)",
-        "train_two.py (pid 12)",
-    ]
+    assert [each.name for each in rows.values()] == [ONE, TWO, "train_two.py (pid 12)"]
     assert list(rows) == ["local", "local#11", "local#12"]
     assert [each.found for each in rows.values()] == [False, True, True]
     assert {(each.instance_id, each.status, each.step) for each in rows.values()} == {("local", "running", 1)}
@@ -107,13 +98,17 @@ def test_each_training_has_a_row_in_the_round_trip_of_its_member() -> None:
     assert fleet.host.asked == 4
 
 
-def test_a_search_is_part_of_a_look_every_minute_only() -> None:
+def test_a_search_is_part_of_a_look_every_minute_only_and_where_no_log_is_known() -> None:
     fleet = Fleet(Host(a="train_one.py"))
     for _ in range(int(FIND_SECONDS / 10) + 1):
         fleet.look(10)
     asked = [call for script in fleet.host.scripts if (call := read_call(script)) and call.subject == "find_trainings"]
     assert len(asked) == 2
     assert not [script for script in fleet.host.scripts[60:] if script.startswith(": ray ")], "no sign of Ray"
+    watch = Watch(1)
+    watch.look()
+    assert [*watch.look(FIND_SECONDS)] == ["vast://1"]
+    assert not [script for script in watch.world.machine(1).scripts if script.startswith(": find_trainings ")]
 
 
 def test_one_that_names_its_training_has_one_row(subtests: pytest.Subtests) -> None:
@@ -127,12 +122,9 @@ def test_one_that_names_its_training_has_one_row(subtests: pytest.Subtests) -> N
 
 
 def test_a_training_that_another_member_names_is_not_found_again() -> None:
-    fleet = Fleet(
-        Host(a="train_one.py", b="train_two.py"), (MemberSpec("local", "11"), MemberSpec("local", log_paths=("/w/c",)))
-    )
-    assert fleet.names() == ["pid 11", "w/c"]
-    fleet = Fleet(fleet.host, (MemberSpec("local", "11"), *LOCAL))
-    assert fleet.names() == ["pid 11", "train_one.py (pid 10)"]
+    host, named = Host(a="train_one.py", b="train_two.py"), MemberSpec("local", "11")
+    assert Fleet(host, (named, MemberSpec("local", log_paths=("/w/c",)))).names() == ["pid 11", "w/c"]
+    assert Fleet(host, (named, *LOCAL)).names() == ["pid 11", ONE]
 
 
 def test_an_ended_training_keeps_its_row_and_silence_is_not_an_end() -> None:
@@ -141,12 +133,12 @@ def test_an_ended_training_keeps_its_row_and_silence_is_not_an_end() -> None:
     fleet.host.logs["/w/b.log"] += "step 100/100 loss 0.1\nTraining finished\n"
     del fleet.host.trainings[11], fleet.host.trainings[12]
     for _ in range(2):
-        assert fleet.names() == ["train_one.py (pid 10)", "train_two.py (pid 11)", "train_three.py (pid 12)"]
+        assert fleet.names() == [ONE, TWO, "train_three.py (pid 12)"]
         states = [each.verdict.state for each in fleet.monitor.snapshot().rows if each.verdict]
         assert states == ["running", "finished", "failed"]
     assert [told for told in fleet.told if told != "epoch"] == ["finished", "failed"]
     fleet.host.error = unreachable()
-    assert fleet.names() == ["train_one.py (pid 10)", "train_two.py (pid 11)", "train_three.py (pid 12)"]
+    assert fleet.names() == [ONE, TWO, "train_three.py (pid 12)"]
     assert all("refused" in (each.error or "") for each in fleet.monitor.snapshot().rows)
     fleet.host.error = None
     fleet.host.is_hidden = True
@@ -158,13 +150,11 @@ def test_a_later_training_of_the_same_script_takes_the_place_of_one_that_ended()
     fleet.look()
     del fleet.host.trainings[10], fleet.host.trainings[11]
     fleet.host.start(20, "train_two.py", "again")
-    assert fleet.names() == ["train_one.py (pid 10)", "train_two.py (pid 20)"]
+    again = "train_two.py (pid 20)"
+    assert fleet.names() == [ONE, again]
     fleet.host.start(30, "train_one.py", "other", "step 7/100 loss 0.3\n")
-    rows = fleet.look(FIND_SECONDS)
-    assert [(key, each.name, each.step) for key, each in rows.items()] == [
-        ("local", "train_one.py (pid 30)", 7),
-        ("local#20", "train_two.py (pid 20)", 1),
-    ]
+    found = [(key, each.name, each.step) for key, each in fleet.look(FIND_SECONDS).items()]
+    assert found == [("local", "train_one.py (pid 30)", 7), ("local#20", again, 1)]
 
 
 def test_a_fleet_that_begins_later_and_a_check_know_the_same(tmp_path: Path) -> None:
@@ -173,7 +163,7 @@ def test_a_fleet_that_begins_later_and_a_check_know_the_same(tmp_path: Path) -> 
     fleet.look()
     fleet.host.trainings.clear()
     later = Fleet(fleet.host, store=store)
-    assert later.names(20) == ["train_one.py (pid 10)", "train_two.py (pid 11)"]
+    assert later.names(20) == [ONE, TWO]
     assert {each.verdict and each.verdict.state for each in later.monitor.snapshot().rows} == {"failed"}
     forget(store, parse_target("local"))
     assert later.names() == ["local"]
@@ -202,20 +192,14 @@ def test_one_that_has_the_pid_of_one_that_ended_takes_its_row() -> None:
     fleet = Fleet(Host(a="train_one.py", b="train_two.py", c="train_three.py"))
     fleet.look()
     fleet.host.start(11, "train_other.py", "other", begun=9000)
-    rows = fleet.look(FIND_SECONDS)
-    assert [each.name for each in rows.values()] == [
-        "train_one.py (pid 10)",
-        "train_three.py (pid 12)",
-        "train_other.py (pid 11)",
-    ]
+    assert fleet.names() == [ONE, "train_three.py (pid 12)", "train_other.py (pid 11)"]
 
 
 def test_what_ended_is_forgotten_after_a_day() -> None:
     fleet = Fleet(Host(a="train_one.py", b="train_two.py"))
     fleet.look()
     del fleet.host.trainings[11]
-    assert fleet.names() == ["train_one.py (pid 10)", "train_two.py (pid 11)"]
-    assert fleet.names(KEPT_SECONDS) == ["train_one.py (pid 10)"]
+    assert fleet.names() == [ONE, TWO] and fleet.names(KEPT_SECONDS) == [ONE]
 
 
 def test_of_many_trainings_it_says_how_many_are_left_out() -> None:
@@ -235,10 +219,8 @@ def test_a_machine_is_paid_and_reported_once() -> None:
     fleet = Fleet(host, (), whole_account=True)
     fleet.world.rows[1], fleet.world.machines["vast-1"] = row(1), host
     rows = fleet.look()
-    assert [(each.name, each.instance_id, each.cost_per_hour) for each in rows.values()] == [
-        ("train_one.py (pid 10)", 1, 0.5),
-        ("train_two.py (pid 11)", 1, None),
-    ]
+    costs = [(each.name, each.instance_id, each.cost_per_hour) for each in rows.values()]
+    assert costs == [(ONE, 1, 0.5), (TWO, 1, None)]
     summary = fleet.monitor.snapshot().summary
     assert (summary.dollars_per_hour, summary.without_total, summary.unpriced) == (0.5, 0, 0)
     assert summary.dollars_spent == pytest.approx(0.5, rel=0.02)
@@ -247,13 +229,6 @@ def test_a_machine_is_paid_and_reported_once() -> None:
     assert [each.kind for each in fleet.monitor.snapshot().alerts if each.key] == ["lost"]
     fleet.monitor.act("stop", ["vast://1#11"])
     assert fleet.told[-1] == "refused"
-
-
-def test_an_instance_whose_log_is_known_has_one_row_and_is_not_searched() -> None:
-    watch = Watch(1)
-    watch.look()
-    assert [*watch.look(FIND_SECONDS)] == ["vast://1"]
-    assert not [script for script in watch.world.machine(1).scripts if script.startswith(": find_trainings ")]
 
 
 def test_the_progress_file_of_a_training_is_read_when_it_is_asked_for() -> None:
