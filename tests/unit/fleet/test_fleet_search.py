@@ -16,7 +16,6 @@ from training_monitor.core.models import Answer
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.fleet.config import FleetConfig
-from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.prometheus import format_metrics
 from training_monitor.fleet.search import FIND_SECONDS, Search
 from training_monitor.fleet.values import MOST_BESIDE, MemberSpec
@@ -78,10 +77,6 @@ class Fleet(Watch):
 
     def names(self, after: float = FIND_SECONDS) -> list[str]:
         return [each.name for each in self.look(after).values()]
-
-    def named(self, name: str) -> TrainingMetrics:
-        [found] = [each for each in self.monitor.snapshot().rows if each.name == name]
-        return found
 
 
 def test_each_training_has_a_row_in_the_round_trip_of_its_member() -> None:
