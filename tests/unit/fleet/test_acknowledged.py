@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.unit.fleet.fleet_world import Watch, World
 from training_monitor.core.store import Store
 from training_monitor.fleet.alerts import RUN
@@ -99,23 +97,12 @@ def an_alert(kind: str = "nan", level: str = "error", generation: int = 5 * RUN 
     return FleetAlert(1.0, key, kind, "", level, generation)
 
 
-@pytest.mark.parametrize(
-    ("alert", "is_same"),
-    [
-        (an_alert(), True),
-        (an_alert(generation=5 * RUN + 900), True),
-        (an_alert(generation=6 * RUN + 7), False),
-        (an_alert(level="warning"), False),
-        (an_alert("divergence"), False),
-    ],
-)
-def test_an_alert_that_began_anew_or_got_worse_is_another_one(alert: FleetAlert, is_same: bool) -> None:
-    assert Acknowledged("nan", "error", 5 * RUN + 7).is_of(alert) is is_same
-
-
-def test_a_stall_at_another_step_is_another_one() -> None:
-    noted = Acknowledged("stall", "error", 7)
-    assert noted.is_of(an_alert("stall", generation=7)) and not noted.is_of(an_alert("stall", generation=8))
+def test_an_alert_that_began_anew_or_got_worse_is_another_one() -> None:
+    noted, stall = Acknowledged("nan", "error", 5 * RUN + 7), Acknowledged("stall", "error", 7)
+    assert noted.is_of(an_alert()) and noted.is_of(an_alert(generation=5 * RUN + 900))
+    for other in (an_alert(generation=6 * RUN + 7), an_alert(level="warning"), an_alert("divergence")):
+        assert not noted.is_of(other)
+    assert stall.is_of(an_alert("stall", generation=7)) and not stall.is_of(an_alert("stall", generation=8))
 
 
 def test_two_processes_keep_what_both_were_told(tmp_path: Path) -> None:

@@ -60,15 +60,9 @@ def test_of_alerts_the_worst_that_go_on_are_the_most_pressing() -> None:
     def alert(kind: str, level: str, at: float, **more: Any) -> FleetAlert:
         return FleetAlert(at, kind, kind, "", level, **more)
 
-    alerts = [
-        alert("old-error", "error", 1.0),
-        alert("over", "error", 2.0, ended=3.0),
-        alert("warning", "warning", 4.0),
-        alert("epoch", "info", 5.0),
-        alert("error", "error", 6.0),
-        alert("disk", "warning", 7.0),
-        alert("destroyed", "info", 8.0),
-    ]
+    alerts = [alert("old-error", "error", 1.0), alert("over", "error", 2.0, ended=3.0)]
+    alerts += [alert("warning", "warning", 4.0), alert("epoch", "info", 5.0), alert("error", "error", 6.0)]
+    alerts += [alert("disk", "warning", 7.0), alert("destroyed", "info", 8.0)]
     order = [group[0].kind for group in pressing_last(group_alerts(alerts), 9.0)]
     assert order == ["over", "epoch", "warning", "disk", "old-error", "error", "destroyed"]
     assert [group[0].kind for group in pressing_last(group_alerts(alerts), 90.0)][1:3] == ["epoch", "destroyed"]

@@ -61,12 +61,9 @@ def test_all_of_the_table_is_read() -> None:
     assert (config.warn_hours_left, config.keep_days) == (0, 7)
     assert config.thresholds == Thresholds(low_gpu=5, high_loss=None, price_rise=0)
     assert config.rules == (AlertRule("idle", "loss > 3", "high", "Idle"),)
-    assert config.groups == {
-        "nightly": (
-            MemberSpec("vast://1", groups=("nightly",)),
-            MemberSpec("ssh://gpu1", "process:train", groups=("nightly",)),
-        )
-    }
+    first, second = config.groups.pop("nightly")
+    assert config.groups == {} and first == MemberSpec("vast://1", groups=("nightly",))
+    assert second == MemberSpec("ssh://gpu1", "process:train", groups=("nightly",))
 
 
 def test_an_entry_may_be_a_table() -> None:
@@ -87,44 +84,27 @@ def test_an_entry_is_a_target_with_a_job_or_a_log(subtests: pytest.Subtests) -> 
             assert parse_member(text, groups=("g",)) == MemberSpec(target, job, paths, groups=("g",))
 
 
-def test_what_is_no_entry_is_refused(subtests: pytest.Subtests) -> None:
-    for text in [
-        "",
-        " ",
-        "#process:x",
-        "local#",
-        "local#process:",
-        "local#process:a b",
-        "local#process:../x",
-        "local#-x",
-        "local#runs/x.log",
-        "local#~bob/x.log",
-        "local#two words",
-        "local#a#b",
-        "local#/x\0",
-        "lo\0cal",
-        "local#raysubmit_\n",
-    ]:
-        with subtests.test(text=text):
-            with pytest.raises(SettingsError) as raised:
-                parse_member(text)
-            assert raised.value.value == text
+def test_what_is_no_entry_is_refused() -> None:
+    words = ",#process:x,local#,local#process:,local#process:../x,local#-x,local#runs/x.log,local#~bob/x.log,local#a#b"
+    odd = [" ", "local#process:a b", "local#two words", "local#/x\0", "lo\0cal", "local#raysubmit_\n"]
+    for text in [*words.split(","), *odd]:
+        with pytest.raises(SettingsError) as raised:
+            parse_member(text)
+        assert raised.value.value == text
 
 
 def test_what_makes_no_sense_is_refused_under_its_key(subtests: pytest.Subtests) -> None:
     for table, key, words in [
         ({"intervall": 5}, "fleet.intervall", "^interval$"),
         ({"zzz": 5}, "fleet.zzz", "one of interval, log_paths"),
-        ({"interval": 0.5}, "fleet.interval", r"seconds \(at least 1\)"),
-        ({"interval": "10"}, "fleet.interval", r"seconds \(at least 1\)"),
-        ({"interval": True}, "fleet.interval", r"seconds \(at least 1\)"),
-        ({"interval": float("nan")}, "fleet.interval", r"seconds \(at least 1\)"),
-        ({"interval": 10**400}, "fleet.interval", r"seconds \(at least 1\)"),
+        *(
+            ({"interval": value}, "fleet.interval", r"seconds \(at least 1\)")
+            for value in (0.5, "10", True, float("nan"), 10**400)
+        ),
         ({"budget": 0}, "fleet.budget", "dollars"),
         ({"warn_hours_left": -1}, "fleet.warn_hours_left", "hours"),
         ({"keep_days": 0}, "fleet.keep_days", "days"),
         ({"log_paths": "/x"}, "fleet.log_paths", "a list"),
-        ({"log_paths": []}, "fleet.log_paths", "a list"),
         ({"log_paths": []}, "fleet.log_paths", "a list"),
         ({"log_paths": ["/x", ""]}, "fleet.log_paths[1]", "a list"),
         ({"log_paths": ["/x", 5]}, "fleet.log_paths[1]", "a list"),
@@ -135,11 +115,16 @@ def test_what_makes_no_sense_is_refused_under_its_key(subtests: pytest.Subtests)
         ({"groups": ["local"]}, "fleet.groups", "NAME ="),
         ({"groups": {"g": "local"}}, "fleet.groups.g", "a list"),
         ({"groups": {"g": []}}, "fleet.groups.g", "a list"),
-        ({"groups": {"": ["local"]}}, 'fleet.groups.""', "a group name such as nightly, not a target"),
-        ({"groups": {"local": ["local"]}}, "fleet.groups.local", "a group name such as nightly, not a target"),
-        ({"groups": {"vast://1": ["local"]}}, 'fleet.groups."vast://1"', "a group name such as nightly, not a target"),
-        ({"groups": {"a#b": ["local"]}}, 'fleet.groups."a#b"', "a group name such as nightly, not a target"),
-        ({"groups": {"-x": ["local"]}}, "fleet.groups.-x", "a group name such as nightly, not a target"),
+        *(
+            ({"groups": {name: ["local"]}}, f"fleet.groups.{key}", "a group name such as nightly, not a target")
+            for name, key in (
+                ("", '""'),
+                ("local", "local"),
+                ("vast://1", '"vast://1"'),
+                ("a#b", '"a#b"'),
+                ("-x", "-x"),
+            )
+        ),
         ({"groups": {"g": ["local", 5]}}, "fleet.groups.g[1]", "TARGET#JOB"),
         ({"groups": {"g": ["local", "local"]}}, "fleet.groups.g[1]", "at most once"),
         ({"groups": {"g": ["local", "nope"]}}, "fleet.groups.g[1]", "a target"),
@@ -166,13 +151,12 @@ def test_what_makes_no_sense_is_refused_under_its_key(subtests: pytest.Subtests)
             assert re.search(words, raised.value.expected)
 
 
-def test_what_is_no_table_is_refused(subtests: pytest.Subtests) -> None:
+def test_what_is_no_table_is_refused() -> None:
     for table in [5, "x", ["interval"], None, True]:
-        with subtests.test(table=table):
-            with pytest.raises(SettingsError, match="^fleet: got .* a table of interval, log_paths, "):
-                read(table)
-            [fault] = find_faults(table)
-            assert (fault.path, fault.value) == ((), table)
+        with pytest.raises(SettingsError, match="^fleet: got .* a table of interval, log_paths, "):
+            read(table)
+        [fault] = find_faults(table)
+        assert (fault.path, fault.value) == ((), table)
 
 
 def test_all_faults_are_found_and_not_only_the_first() -> None:
@@ -188,22 +172,9 @@ def test_all_faults_are_found_and_not_only_the_first() -> None:
             {"name": "ok", "when": "los > 3"},
         ],
     }
-    assert [each.path for each in find_faults(table)] == [
-        ("budgett",),
-        ("interval",),
-        ("thresholds", "x"),
-        ("thresholds", "low_gpu"),
-        ("groups", "g", 0),
-        ("groups", "g", 1, "target"),
-        ("groups", "g", 1, "job"),
-        ("groups", "#"),
-        ("alerts", 0, "name"),
-        ("alerts", 0, "when"),
-        ("alerts", 0, "priority"),
-        ("alerts", 2),
-        ("alerts", 3, "when"),
-        ("alerts", 3, "name"),
-    ]
+    paths = "budgett interval thresholds.x thresholds.low_gpu groups.g.0 groups.g.1.target groups.g.1.job groups.#"
+    paths += " alerts.0.name alerts.0.when alerts.0.priority alerts.2 alerts.3.when alerts.3.name"
+    assert [".".join(map(str, each.path)) for each in find_faults(table)] == paths.split()
 
 
 def test_targets_are_left_to_whoever_knows_them() -> None:
@@ -212,12 +183,11 @@ def test_targets_are_left_to_whoever_knows_them() -> None:
     assert seen == ["a", "b"]
 
 
-def test_a_configuration_made_by_hand_is_checked_too(subtests: pytest.Subtests) -> None:
+def test_a_configuration_made_by_hand_is_checked_too() -> None:
     for changes in [{"interval": 0.5}, {"budget": -1}, {"keep_days": None}, {"log_paths": ()}, {"log_paths": ("",)}]:
-        with subtests.test(changes=changes):
-            with pytest.raises(SettingsError) as raised:
-                FleetConfig(**changes)
-            assert raised.value.key in changes
+        with pytest.raises(SettingsError) as raised:
+            FleetConfig(**changes)
+        assert raised.value.key in changes
 
 
 def test_a_target_is_watched_as_its_groups_say() -> None:

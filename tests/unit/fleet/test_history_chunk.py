@@ -59,12 +59,9 @@ def test_six_digits_are_kept_and_whole_numbers_exactly(subtests: pytest.Subtests
             assert found == kept and type(found) is type(kept)
 
 
-def test_nan_stays_nan_and_names_that_are_not_reported_go() -> None:
+def test_nan_stays_nan_names_that_are_not_reported_go_and_a_status_is_a_short_text() -> None:
     found = sample(loss=math.nan, mine=3.0)
     assert math.isnan(found.values["loss"] or 0.0) and set(found.values) == set(FIELDS)
-
-
-def test_a_status_is_a_short_text_or_not_known() -> None:
     assert sample(status="x" * 500).status == "x" * LONGEST_STATUS
     assert sample(status=5).status is None  # type: ignore[arg-type]
 
@@ -85,13 +82,9 @@ def test_a_stored_row_is_read_for_ever() -> None:
     assert math.isnan(found.values["loss"] or 0.0)
 
 
-def test_of_what_is_no_row_nothing_is_known_but_its_time(subtests: pytest.Subtests) -> None:
+def test_of_what_is_no_row_nothing_is_known_but_its_time() -> None:
     for text in ["", "{", "5", "null", "{}", "[]", '[{"a":1},"5",[],{},true]', "\x00"]:
-        with subtests.test(text=text):
-            assert parse_row(NOW, text) == FleetSample(NOW, dict.fromkeys(FIELDS), None)
-
-
-def test_a_row_of_fewer_or_more_values_is_read_as_far_as_it_is_known() -> None:
+        assert parse_row(NOW, text) == FleetSample(NOW, dict.fromkeys(FIELDS), None), text
     assert parse_row(NOW, '["a",5]').values["gpu_utilization"] == 5
     assert set(parse_row(NOW, json.dumps(["a", *range(40)])).values) == set(FIELDS)
 
@@ -114,27 +107,30 @@ def noise(seed: int) -> list[FleetSample]:
     ]  # fmt: skip
 
 
-def test_a_chunk_comes_back_as_it_was(subtests: pytest.Subtests) -> None:
+def test_a_chunk_comes_back_as_it_was() -> None:
     for seed in range(5):
-        with subtests.test(seed=seed):
-            samples = noise(seed)
-            back = unpack_chunk(pack_chunk(samples))
-            assert len(back) == 100 and all(map(same, samples, back))
+        samples = noise(seed)
+        back = unpack_chunk(pack_chunk(samples))
+        assert len(back) == 100 and all(map(same, samples, back)), seed
+    for values in (
+        *((0, 0), (0, None), (math.nan, 0.5), (1e300, 1e-300), (2**53 - 1, 1 - 2**53), (1e-9, 1), (1e15, 0.1)),
+        *((123456, 0.000123456), (-0.5, 0.25), (math.inf, -math.inf), (1.0e-16, 3)),
+    ):
+        samples = [sample(NOW + at, loss=value, step=at) for at, value in enumerate(values)]
+        assert all(map(same, unpack_chunk(pack_chunk(samples)), samples)), values
+    samples = [sample(NOW, step=5), sample(NOW - 3600.25, step=3), sample(0.0)]  # times that go back
+    assert unpack_chunk(pack_chunk(samples)) == samples and unpack_chunk(pack_chunk([])) == []
 
 
-def test_a_chunk_holds_times_that_go_back_and_may_be_empty() -> None:
-    samples = [sample(NOW, step=5), sample(NOW - 3600.25, step=3), sample(0.0)]
-    assert unpack_chunk(pack_chunk(samples)) == samples
-    assert unpack_chunk(pack_chunk([])) == []
-
-
-def test_a_chunk_of_an_hour_takes_a_few_bytes_a_value() -> None:
+def test_a_chunk_takes_a_few_bytes_a_value() -> None:
     chance = random.Random(0)
     samples = [
         sample(NOW + 10 * at, gpu_utilization=chance.gauss(90, 5), step=15 * at, total_cost=at / 300, cost_per_hour=1.5)
         for at in range(360)
     ]
     assert len(pack_chunk(samples)) < 360 * 5
+    day = [sample(NOW + 300 * at, **{name: chance.gauss(90, 0.5) for name in FIELDS}) for at in range(288)]
+    assert len(pack_chunk(day)) < 288 * 40
 
 
 def test_only_the_fields_asked_for_are_read() -> None:
@@ -158,41 +154,20 @@ def test_a_stored_chunk_is_read_for_ever() -> None:
     assert (first.values["grad_norm"], second.values["grad_norm"]) == (1e300, None)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        (0, 0), (0, None), (math.nan, 0.5), (1e300, 1e-300), (2**53 - 1, 1 - 2**53), (1e-9, 1), (1e15, 0.1),
-        (123456, 0.000123456), (-0.5, 0.25), (math.inf, -math.inf), (1.0e-16, 3),
-    ],
-)  # fmt: skip
-def test_any_pair_of_numbers_comes_back_from_a_chunk(values: tuple[float | None, float | None]) -> None:
-    samples = [sample(NOW + at, loss=value, step=at) for at, value in enumerate(values)]
-    assert all(map(same, unpack_chunk(pack_chunk(samples)), samples))
-
-
-def test_a_thinned_day_of_a_noisy_training_takes_few_bytes_a_sample() -> None:
-    chance = random.Random(0)
-    seen = [sample(NOW + 300 * at, **{name: chance.gauss(90, 0.5) for name in FIELDS}) for at in range(288)]
-    assert len(pack_chunk(seen)) < 288 * 40
-
-
 def test_what_is_no_chunk_is_an_error_and_never_no_samples(subtests: pytest.Subtests) -> None:
+    def of(columns: bytes, size: int, status: bytes = b'[["a",1]]') -> bytes:
+        head = b'{"status":' + status + b',"columns":{' + columns + b"}}"
+        return zlib.compress(head) + zlib.compress(bytes(size))
+
+    whole = pack_chunk([sample()])
     for packed in [
-        b"",
-        b"nothing",
-        zlib.compress(b"{"),
-        zlib.compress(b"[]"),
-        zlib.compress(b"{}"),
-        pack_chunk([sample()])[:-3],
-        pack_chunk([sample()])[: len(pack_chunk([sample()])) // 2],
-        zlib.compress(b'{"status":5,"columns":{}}') + zlib.compress(bytes(8)),
-        zlib.compress(b'{"status":[["a",1]],"columns":{}}') + zlib.compress(b""),
-        zlib.compress(b'{"status":[["a",1]],"columns":{}}') + zlib.compress(bytes(7)),
-        zlib.compress(b'{"status":[["a",1]],"columns":{}}') + zlib.compress(bytes(9)),
-        zlib.compress(b'{"status":[["a",1]],"columns":{"loss":[0]}}') + zlib.compress(bytes(16)),
-        zlib.compress(b'{"status":[["a",1]],"columns":{"loss":[0,[]]}}') + zlib.compress(bytes(8)),
-        zlib.compress(b'{"status":[["a",1]],"columns":{"loss":[0,[[1,2]]]}}') + zlib.compress(bytes(16)),
-        zlib.compress(b'{"status":[["a",1]],"columns":{"loss":["",[]]}}') + zlib.compress(bytes(16)),
+        *(b"", b"nothing", *map(zlib.compress, (b"{", b"[]", b"{}")), whole[:-3], whole[: len(whole) // 2]),
+        of(b"", 8, b"5"),
+        *(of(b"", size) for size in (0, 7, 9)),
+        of(b'"loss":[0]', 16),
+        of(b'"loss":[0,[]]', 8),
+        of(b'"loss":[0,[[1,2]]]', 16),
+        of(b'"loss":["",[]]', 16),
     ]:
         with subtests.test(packed=packed):
             with pytest.raises(ParseError, match="cannot be read"):
@@ -214,9 +189,8 @@ def test_one_sample_is_left_of_five_minutes_with_means_and_last_values() -> None
     first, second = thin(seen)
     assert (first.timestamp, first.status) == (BEGIN + 299.9, "exited")
     known = {name: value for name, value in first.values.items() if value is not None}
-    assert known == {
-        "loss": 2, "step": 20, "total_cost": 3, "steps_per_second": 3, "epoch": 0.5, "eta_seconds": 9
-    }  # fmt: skip
+    means = {"loss": 2, "steps_per_second": 3, "epoch": 0.5}
+    assert known == {**means, "step": 20, "total_cost": 3, "eta_seconds": 9}
     assert second == seen[3]
 
 
@@ -226,11 +200,8 @@ def test_what_is_thinned_stays_as_it_is() -> None:
     assert len(once) < 10 and all(map(same, thin(once), once))
 
 
-def test_a_nan_stays_visible_and_an_infinity_too() -> None:
+def test_a_nan_stays_visible_an_infinity_too_and_the_largest_numbers_have_a_mean() -> None:
     [found] = thin([sample(BEGIN, loss=1.0, grad_norm=1.0), sample(BEGIN + 1, loss=math.nan, grad_norm=math.inf)])
     assert math.isnan(found.values["loss"] or 0.0) and found.values["grad_norm"] == math.inf
-
-
-def test_the_largest_numbers_have_a_mean() -> None:
     [found] = thin([sample(BEGIN, loss=1.7e308), sample(BEGIN + 1, loss=1.7e308)])
     assert found.values["loss"] == 1.7e308
