@@ -43,6 +43,11 @@ sys.exit(main())
 """
 
 
+def check(client: Client, *path: Path | str) -> int | str:
+    """Call `check` with this as its training; the id of the request."""
+    return client.request("tools/call", name="check", arguments={"what": str(Path(*path))})
+
+
 @pytest.fixture(params=[OLD, NEW], ids=["handshake", "stateless"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
     with Client(version=request.param, TRAINING_MONITOR_JOBS_DIR=str(tmp_path / "jobs")) as found:
@@ -78,13 +83,10 @@ def test_a_stateless_client_discovers_lists_and_calls() -> None:
         assert client.refused("initialize")["code"] == protocol.INVALID_PARAMS
 
 
-def test_both_eras_may_be_mixed() -> None:
+def test_both_eras_may_be_mixed_and_without_a_handshake_it_is_told_how_to_begin() -> None:
     with Client(version=OLD) as client:
         stateless = client.ask("tools/list", meta=META)
         assert stateless["resultType"] == "complete" and "resultType" not in client.ask("tools/list")
-
-
-def test_without_a_handshake_a_plain_request_is_told_how_to_begin() -> None:
     with Client() as client:
         for method in ("tools/list", "tools/call"):
             client.send({"jsonrpc": "2.0", "id": "a", "method": method, "params": {"name": "check"}})
@@ -93,9 +95,14 @@ def test_without_a_handshake_a_plain_request_is_told_how_to_begin() -> None:
         assert client.read()["error"]["code"] == protocol.INVALID_PARAMS
 
 
-def test_the_list_of_tools_is_the_same_each_time(client: Client) -> None:
+def test_the_list_of_tools_is_the_same_each_time_whatever_is_only_noted(client: Client) -> None:
     names = [[tool["name"] for tool in client.ask("tools/list")["tools"]] for _ in range(2)]
     assert names[0] == names[1] and names[0][0] == "check" and "stop" not in names[0]
+    for message in SAYS_NOTHING:
+        client.send({"jsonrpc": "2.0", **message})
+    client.write(b"\n \n")
+    client.ask("tools/list")
+    assert client.noise == []
 
 
 def test_acts_are_offered_only_where_they_are_allowed() -> None:
@@ -106,40 +113,30 @@ def test_acts_are_offered_only_where_they_are_allowed() -> None:
         assert error["code"] == protocol.INVALID_PARAMS and "stop" in error["message"]
 
 
-def test_a_command_answers_its_document(client: Client, tmp_path: Path) -> None:
+def test_a_command_answers_its_document(client: Client) -> None:
     result = client.call("rentals", action="queue")
     assert result["structuredContent"]["jobs"] == [] and result["structuredContent"]["exit_status"] == 0
     missing = client.call("logs", target="local", job="process:nothing")
     assert missing["isError"] and missing["structuredContent"]["kind"] == "JobNotFound", missing
-
-
-def test_an_argument_that_looks_like_an_option_is_refused(client: Client) -> None:
     result = client.call("check", target="--version")
     assert result["isError"] and "does not begin with -" in result["content"][0]["text"]
 
 
+def on_line(**message: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": 1, **message}).encode()
+
+
 BROKEN: list[bytes] = [
-    b"nonsense",
-    b"\xff\xfe\x00",
-    b"[]",
-    b"[1, 2]",
-    b"{}",
-    b"null",
-    b'"text"',
-    b"1e999",
-    b"9" * 5000,
-    b"[" * 50_000,
-    b'{"a":' * 1000,
-    b'{"jsonrpc": "2.0", "id": {}, "method": "ping"}',
-    b'{"jsonrpc": "2.0", "id": 1, "method": ["ping"]}',
-    b'{"jsonrpc": "2.0", "id": 1, "method": "nothing/here"}',
-    b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": [1]}',
-    b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": 5}}',
-    b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "check", "arguments": [1]}}',
-    b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "\\ud800"}}',
-    b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": []}}',
-    b"x" * (server.MOST_BYTES + 5),
-    b"y" * (2 * server.MOST_BYTES + 5),
+    *(b"nonsense", b"\xff\xfe\x00", b"[]", b"[1, 2]", b"{}", b"null", b'"text"', b"1e999"),
+    *(b"9" * 5000, b"[" * 50_000, b'{"a":' * 1000, b"x" * (server.MOST_BYTES + 5), b"y" * (2 * server.MOST_BYTES + 5)),
+    on_line(id={}, method="ping"),
+    on_line(method=["ping"]),
+    on_line(method="nothing/here"),
+    on_line(method="tools/call", params=[1]),
+    on_line(method="tools/call", params={"name": 5}),
+    on_line(method="tools/call", params={"name": "check", "arguments": [1]}),
+    on_line(method="tools/call", params={"name": "\ud800"}),
+    on_line(method="initialize", params={"protocolVersion": []}),
 ]
 
 
@@ -159,14 +156,6 @@ SAYS_NOTHING: list[dict[str, Any]] = [
     {"id": 7, "result": {}},
     {"id": 7, "error": {"code": 1, "message": "x"}},
 ]
-
-
-def test_notifications_and_answers_that_nobody_asked_for_are_not_answered(client: Client) -> None:
-    for message in SAYS_NOTHING:
-        client.send({"jsonrpc": "2.0", **message})
-    client.write(b"\n \n")
-    client.ask("tools/list")
-    assert client.noise == []
 
 
 def test_a_batch_is_answered_as_one_where_the_version_has_batches() -> None:
@@ -210,9 +199,8 @@ def children_of(client: Client) -> list[str]:
 
 def test_a_cancelled_call_ends_its_command_and_is_not_answered(tmp_path: Path) -> None:
     with Client(version=OLD, code=SLOW) as client:
-        begun = tmp_path / "begun"
-        running = client.request("tools/call", name="check", arguments={"what": str(begun)})
-        wait_for(begun)
+        running = check(client, tmp_path, "begun")
+        wait_for(tmp_path / "begun")
         assert children_of(client)
         client.note("notifications/cancelled", requestId=running, reason="enough")
         end = time.monotonic() + SECONDS
@@ -220,17 +208,14 @@ def test_a_cancelled_call_ends_its_command_and_is_not_answered(tmp_path: Path) -
             assert time.monotonic() < end
             time.sleep(0.01)
         assert client.ask("ping") == {} and client.noise == []
-        client.request("tools/call", name="check", arguments={"what": str(tmp_path / "again")})
+        check(client, tmp_path, "again")
         wait_for(tmp_path / "again")
     assert not children_of(client)
 
 
 def test_a_call_that_waits_for_its_turn_can_be_cancelled(tmp_path: Path) -> None:
     with Client(version=OLD, code=SLOW) as client:
-        asked = [
-            client.request("tools/call", name="check", arguments={"what": str(tmp_path / f"{number}")})
-            for number in range(server.MOST_AT_ONCE + 3)
-        ]
+        asked = [check(client, tmp_path, f"{number}") for number in range(server.MOST_AT_ONCE + 3)]
         for number in range(server.MOST_AT_ONCE):
             wait_for(tmp_path / f"{number}")
         for each in reversed(asked):
@@ -262,10 +247,7 @@ def test_an_id_that_has_no_answer_yet_is_not_taken_twice(tmp_path: Path) -> None
 @pytest.mark.parametrize("version", [OLD, NEW], ids=["handshake", "stateless"])
 def test_a_thousand_calls_side_by_side(version: str | None) -> None:
     with Client(version=version, code=QUICK.replace("os.system", "len")) as client:
-        asked = {
-            client.request("tools/call", name="check", arguments={"what": number}): str(number)
-            for number in range(1, 1001)
-        }
+        asked = {check(client, str(number)): str(number) for number in range(1, 1001)}
         found = {}
         while len(found) < len(asked):
             answer = client.read()
@@ -275,31 +257,22 @@ def test_a_thousand_calls_side_by_side(version: str | None) -> None:
         assert threads <= server.MOST_AT_ONCE + 2
 
 
-def test_the_server_ends_when_stdin_does_and_finishes_what_is_quick() -> None:
-    client = Client(version=OLD, code=QUICK)
+@pytest.mark.parametrize("seconds", [0, 2])
+def test_the_server_ends_when_stdin_does_and_finishes_what_takes_some_seconds(seconds: int) -> None:
+    code = QUICK.replace('    return {"text"', f'    import time; time.sleep({seconds})\n    return {{"text"')
+    client = Client(version=OLD, code=code)
     assert client.process.stdin
-    running = client.request("tools/call", name="check", arguments={"what": "a"})
+    running = check(client, "a")
     client.process.stdin.close()
     assert client.answer_to(running)["result"]["structuredContent"]["text"] == "a"
     assert client.process.wait(SECONDS) == 0 and "Traceback" not in client.errors
 
 
-def test_a_call_of_some_seconds_is_answered_after_the_end_of_stdin() -> None:
-    slow = QUICK.replace('    return {"text"', '    import time; time.sleep(2)\n    return {"text"')
-    client = Client(version=OLD, code=slow)
-    assert client.process.stdin
-    running = client.request("tools/call", name="check", arguments={"what": "a"})
-    client.process.stdin.close()
-    assert client.answer_to(running)["result"]["structuredContent"]["text"] == "a"
-    assert client.process.wait(SECONDS) == 0
-
-
 def test_the_server_ends_its_calls_when_their_answers_cannot_be_read(tmp_path: Path) -> None:
     words = {"name": "check", "arguments": {"what": str(tmp_path / "begun")}, "_meta": META}
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": words}
-    process = subprocess.Popen([sys.executable, "-c", SLOW, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = start_raw("-c", SLOW)
     assert process.stdin and process.stdout
-    process.stdin.write(json.dumps(asked).encode() + b"\n")
+    process.stdin.write(on_line(method="tools/call", params=words) + b"\n")
     process.stdin.flush()
     wait_for(tmp_path / "begun")
     process.stdout.close()
@@ -309,7 +282,7 @@ def test_the_server_ends_its_calls_when_their_answers_cannot_be_read(tmp_path: P
 
 def test_the_server_ends_with_sigterm_and_takes_its_commands_along(tmp_path: Path) -> None:
     client = Client(version=OLD, code=SLOW)
-    client.request("tools/call", name="check", arguments={"what": str(tmp_path / "begun")})
+    check(client, tmp_path, "begun")
     wait_for(tmp_path / "begun")
     children = children_of(client)
     client.process.send_signal(signal.SIGTERM)
@@ -317,17 +290,13 @@ def test_the_server_ends_with_sigterm_and_takes_its_commands_along(tmp_path: Pat
     assert children and not any(os.path.exists(f"/proc/{pid}") for pid in children)
 
 
-def start_raw() -> subprocess.Popen[bytes]:
+def start_raw(*words: str) -> subprocess.Popen[bytes]:
     """A server whose answers nobody reads."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "training_monitor", "mcp"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    argv, env = [sys.executable, *(words or ("-m", "training_monitor")), "mcp"], {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
 
 
-DISCOVER = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": %s}}\n' % json.dumps(META).encode()
+DISCOVER = on_line(method="tools/list", params={"_meta": META}) + b"\n"
 
 
 def test_the_server_ends_when_its_client_is_gone() -> None:
