@@ -38,6 +38,7 @@ def test_of_a_long_log_the_end_is_told_and_how_much_is_missing() -> None:
     missing = len(LOG) - len(document["log"])
     assert document["left_out"] == [{"at": "log", "count": missing, "unit": "characters"}]
     assert document["to_see_it"] == "max_characters up to 1000000, or a smaller tail"
+    assert make_document({"log": LOG}, 1_000_000)["log"] == LOG
 
 
 def test_of_a_long_list_the_first_entries_are_told() -> None:
@@ -56,19 +57,13 @@ def test_nothing_is_cut_without_being_told() -> None:
     assert set(told) <= {"rows", "rows[].recent_logs", "rows[].recent_logs[]", "text", "table"}
 
 
-def test_more_is_told_where_more_is_asked_for() -> None:
-    assert make_document({"log": LOG}, 1_000_000)["log"] == LOG
-
-
-def test_an_answer_that_cannot_be_cut_is_refused() -> None:
+def test_a_limit_out_of_range_is_refused() -> None:
+    wrong: list[Any] = [0, 999, 1_000_001, "8000", 1000.0, True]
+    for limit in wrong:
+        with pytest.raises(SettingsError, match="max_characters"):
+            read_limit(limit)
     with pytest.raises(TrainingMonitorError, match="too long"):
         make_document({str(number): "x" * 150 for number in range(60)}, 1000)
-
-
-@pytest.mark.parametrize("limit", [0, 999, 1_000_001, "8000", 1000.0, True])
-def test_a_limit_out_of_range_is_refused(limit: Any) -> None:
-    with pytest.raises(SettingsError, match="max_characters"):
-        read_limit(limit)
 
 
 def test_texts_and_names_are_masked_and_escaped() -> None:
@@ -82,6 +77,10 @@ WAIT = {
     "verdict": "failed", "state": "stalled", "name": "train", "step": 5, "total_steps": 9, "handle": "mine",
     "condition": None, "conditions": ["step=7", "finished"],
 }  # fmt: skip
+STALLED = {"name": "pid 7", "pid": 7, "script": "train.py", "state": "stalled", "reason": "no step for 5m"}
+STALLED["verdict"] = "failed"
+RUNNING = {"name": "b", "verdict": "ok", "state": "running", "reason": "step 3"}
+RAY = {"what": "Ray", "why": "no answer", "count": None}
 
 
 @pytest.mark.parametrize(
@@ -94,28 +93,18 @@ WAIT = {
             {
                 "verdict": "failed",
                 "reason": "no step for 5m",
-                "jobs": [
-                    {
-                        "name": "pid 7",
-                        "pid": 7,
-                        "script": "train.py",
-                        "verdict": "failed",
-                        "state": "stalled",
-                        "reason": "no step for 5m",
-                    },
-                    {"name": "b", "pid": 8, "script": "x.py", "verdict": "ok", "state": "running", "reason": "step 3"},
-                ],
+                "jobs": [STALLED, {**RUNNING, "pid": 8, "script": "x.py"}],
             },
             "train.py (pid 7) STALLED: no step for 5m; b RUNNING: step 3",
         ),
         (
             {
                 "verdict": "unknown",
-                "reason": "no problem was found, but the search was incomplete: Ray: no answer",
-                "not_seen": [{"what": "Ray", "why": "no answer", "count": None}],
-                "jobs": [{"name": "b", "verdict": "ok", "state": "running", "reason": "step 3"}],
+                "reason": "no problem was found: Ray: no answer",
+                "not_seen": [RAY],
+                "jobs": [RUNNING],
             },
-            "UNKNOWN: no problem was found, but the search was incomplete: Ray: no answer; b RUNNING: step 3",
+            "UNKNOWN: no problem was found: Ray: no answer; b RUNNING: step 3",
         ),
         (
             {**WAIT, "outcome": "interrupted", "reason": "the waiting was stopped: mine can be taken up"},
@@ -137,25 +126,15 @@ WAIT = {
 )
 def test_one_line_says_what_the_document_says(document: dict[str, Any], line: str) -> None:
     assert summarize(document) == line
-
-
-def test_the_line_is_bounded() -> None:
-    line = summarize({"verdict": "failed", "reason": "x" * 10_000})
-    assert len(line) < 700 and line.endswith("… (shortened)")
+    bounded = summarize({"verdict": "failed", "reason": "x" * 10_000})
+    assert len(bounded) < 700 and bounded.endswith("… (shortened)")
 
 
 def test_a_failure_has_the_fields_of_json_errors() -> None:
     result = format_failure({"error": "no \x1b[31msuch job", "kind": "JobNotFound", "hint": "look", "owner": 1})
     assert result["isError"] and result["_meta"] == {UNTRUSTED: True}
-    assert result["structuredContent"] == {
-        "caution": CAUTION,
-        "error": "no such job",
-        "kind": "JobNotFound",
-        "hint": "look",
-    }
+    told = {"caution": CAUTION, "error": "no such job", "kind": "JobNotFound", "hint": "look"}
+    assert result["structuredContent"] == told
     assert result["content"][0]["text"].startswith("JobNotFound: no such job. Try: look")
-
-
-def test_an_error_names_the_tool_that_helps() -> None:
     error = JobNotFound("no job 'x'", hint=Hint("list the trainings with {find_trainings}"))
     assert error_of(error)["hint"] == "list the trainings with check"

@@ -20,38 +20,25 @@ def refusal(call: Any, *args: Any) -> ProtocolError:
     return caught.value
 
 
-@pytest.mark.parametrize("line", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"9" * 10_000, b'"\\ud800', b"{'a': 1}"])
-def test_what_is_no_json_is_a_parse_error(line: bytes) -> None:
-    assert refusal(protocol.parse_line, line).code == protocol.PARSE_ERROR
-
-
-def test_a_message_of_many_levels_is_refused() -> None:
+def test_what_is_no_json_or_too_deep_is_refused() -> None:
+    for line in [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"9" * 10_000, b'"\\ud800', b"{'a': 1}"]:
+        assert refusal(protocol.parse_line, line).code == protocol.PARSE_ERROR
     deepest = b"[" * protocol.MOST_DEPTH + b"]" * protocol.MOST_DEPTH
     assert protocol.parse_line(deepest)
     assert refusal(protocol.parse_line, b"[%s]" % deepest).code == protocol.INVALID_REQUEST
 
 
-@pytest.mark.parametrize(
-    ("found", "code"),
-    [
-        (1, protocol.INVALID_REQUEST),
-        ({}, protocol.INVALID_REQUEST),
-        ({**REQUEST, "jsonrpc": "1.0"}, protocol.INVALID_REQUEST),
-        ({**REQUEST, "id": None}, protocol.INVALID_REQUEST),
-        ({**REQUEST, "id": 1.5}, protocol.INVALID_REQUEST),
-        ({**REQUEST, "id": True}, protocol.INVALID_REQUEST),
-        ({**REQUEST, "id": []}, protocol.INVALID_REQUEST),
-        ({**REQUEST, "method": 5}, protocol.INVALID_REQUEST),
-        ({**REQUEST, "params": []}, protocol.INVALID_PARAMS),
-        ({**REQUEST, "params": {"_meta": 5}}, protocol.INVALID_PARAMS),
-        ({**REQUEST, "params": {"_meta": {protocol.VERSION_KEY: 5}}}, protocol.INVALID_PARAMS),
-        ({**REQUEST, "params": {"_meta": {protocol.VERSION_KEY: "2026-07-28"}}}, protocol.INVALID_PARAMS),
-        ({**REQUEST, "params": {"_meta": {**META, protocol.CAPABILITIES_KEY: 1}}}, protocol.INVALID_PARAMS),
-    ],
-    ids=str,
-)
-def test_a_broken_message_is_refused(found: object, code: int) -> None:
-    assert refusal(protocol.read_message, found).code == code
+def test_a_broken_message_is_refused() -> None:
+    wrong: list[object] = [1, {}, {**REQUEST, "jsonrpc": "1.0"}, {**REQUEST, "method": 5}]
+    wrong += [{**REQUEST, "id": each} for each in (None, 1.5, True, [])]
+    for found in wrong:
+        assert refusal(protocol.read_message, found).code == protocol.INVALID_REQUEST, found
+    of_versions = [{protocol.VERSION_KEY: each} for each in (5, "2026-07-28")]
+    for meta in (5, *of_versions, {**META, protocol.CAPABILITIES_KEY: 1}):
+        found = {**REQUEST, "params": {"_meta": meta}}
+        assert refusal(protocol.read_message, found).code == protocol.INVALID_PARAMS, meta
+    assert refusal(protocol.read_message, {**REQUEST, "params": []}).code == protocol.INVALID_PARAMS
+    assert protocol.read_message({"jsonrpc": "2.0", "id": 1, "result": {}}) is None  # an answer that nobody asked for
 
 
 def test_a_version_that_is_not_served_names_those_that_are() -> None:
@@ -69,18 +56,11 @@ def test_the_era_is_that_of_each_request() -> None:
     assert begins and begins.version is None
 
 
-def test_answers_that_nobody_asked_for_say_nothing() -> None:
-    assert protocol.read_message({"jsonrpc": "2.0", "id": 1, "result": {}}) is None
-
-
-@pytest.mark.parametrize("version", protocol.HANDSHAKE_VERSIONS)
-def test_a_handshake_gets_the_version_that_it_asks_for(version: str) -> None:
-    assert protocol.agreed_version({"protocolVersion": version}) == version
-
-
-def test_a_handshake_gets_the_newest_version_instead_of_an_unknown_one() -> None:
-    assert protocol.agreed_version({"protocolVersion": "2031-01-01"}) == "2025-11-25"
-    assert protocol.agreed_version({"protocolVersion": "2026-07-28"}) == "2025-11-25"
+def test_a_handshake_gets_the_version_that_it_asks_for_or_the_newest() -> None:
+    for version in protocol.HANDSHAKE_VERSIONS:
+        assert protocol.agreed_version({"protocolVersion": version}) == version
+    for version in ("2031-01-01", "2026-07-28"):
+        assert protocol.agreed_version({"protocolVersion": version}) == "2025-11-25"
     assert refusal(protocol.agreed_version, {"protocolVersion": 5}).code == protocol.INVALID_PARAMS
 
 

@@ -43,9 +43,11 @@ def test_few_samples_are_points_and_many_are_means_with_their_range() -> None:
     assert points_of(samples([1.0] * 9), "loss", NOW + 20, NOW + 40)[0].timestamp == NOW + 20
 
 
-def test_a_point_of_a_total_is_its_last_value() -> None:
+def test_a_point_of_a_total_is_its_last_value_and_the_largest_floats_have_a_mean() -> None:
     [point] = points_of(samples([1.0, 2.0, 6.0], 0.1), "loss", NOW, NOW + 1000, is_total=True)
     assert (point.value, point.low, point.high) == (6.0, 1.0, 6.0)
+    [point] = points_of(samples([1.7e308, 1.7e308], 0.0), "loss", NOW, NOW + 10)
+    assert point.value == 1.7e308
 
 
 def test_ticks_have_different_labels_where_values_differ_little() -> None:
@@ -55,31 +57,22 @@ def test_ticks_have_different_labels_where_values_differ_little() -> None:
 
 
 def test_a_single_point_is_a_dot_that_can_be_seen() -> None:
-    [line] = [
-        each for each in drawn(points_of(samples([1.0]), "loss", NOW, NOW + 9)).iter() if "L" in each.get("d", "")
-    ]
+    svg = drawn(points_of(samples([1.0]), "loss", NOW, NOW + 9))
+    [line] = [each for each in svg.iter() if "L" in each.get("d", "")]
     assert float(line.attrib["stroke-width"]) >= 4
 
 
-def test_the_largest_floats_have_a_mean() -> None:
-    [point] = points_of(samples([1.7e308, 1.7e308], 0.0), "loss", NOW, NOW + 10)
-    assert point.value == 1.7e308
-
-
-def test_a_line_ends_where_a_value_is_unknown() -> None:
+def test_a_line_ends_where_a_value_is_unknown_or_nothing_was_seen_for_long() -> None:
     svg = drawn(points_of(samples([1.0, 2.0, None, 3.0, 4.0]), "loss", NOW, NOW + 100))
-    assert len(lines_of(svg)) == 2
-    assert len([each for each in svg.iter(f"{SVG}circle")]) == 4
+    assert len(lines_of(svg)) == 2 and len([*svg.iter(f"{SVG}circle")]) == 4
 
+    def lines(*times: float) -> int:
+        seen = [FleetSample(NOW + at, {"loss": 1.0}) for at in times]
+        return len(lines_of(drawn(points_of(seen, "loss", NOW, NOW + times[-1] + 80))))
 
-def test_a_line_ends_where_nothing_was_seen_for_long() -> None:
-    times = [0, 10, 20, 200, 210, 220]
-    seen = [FleetSample(NOW + at, {"loss": 1.0}) for at in times]
-    assert len(lines_of(drawn(points_of(seen, "loss", NOW, NOW + 300)))) == 2
-    sparse = [FleetSample(NOW + 300 * at, {"loss": 1.0}) for at in range(10)]
-    assert len(lines_of(drawn(points_of(sparse, "loss", NOW, NOW + 3000)))) == 1
-    thinned_then_dense = [*sparse, *(FleetSample(NOW + 2700 + 10 * at, {"loss": 1.0}) for at in range(1, 20))]
-    assert len(lines_of(drawn(points_of(thinned_then_dense, "loss", NOW, NOW + 3000)))) == 1
+    sparse = [300.0 * at for at in range(10)]
+    assert lines(0, 10, 20, 200, 210, 220) == 2
+    assert lines(*sparse) == lines(*sparse, *(2700 + 10.0 * at for at in range(1, 20))) == 1
 
 
 def test_nan_is_a_cross_and_never_a_number() -> None:

@@ -15,10 +15,8 @@ TOKEN, HOUR = "a-token-of-some-length", 3600.0
 
 
 def door_at(clock: FakeClock, store: Store, *, token: str | None = TOKEN, port: int = 1) -> Door:
-    def on_link(_: str) -> None:
-        pass
-
-    return Door(load_key(store), names=LOOPBACK, token=token, port=port, on_link=on_link, store=store, clock=clock)
+    options = {"names": LOOPBACK, "on_link": lambda _: None, "store": store, "clock": clock}
+    return Door(load_key(store), token=token, port=port, **options)
 
 
 def pair_of(header: str) -> str:
@@ -30,9 +28,17 @@ def store(tmp_path: Path) -> Store:
     return Store(str(tmp_path / "state"))
 
 
-def test_a_session_lasts_twelve_hours_from_the_last_act(store: Store) -> None:
-    clock = FakeClock()
-    door = door_at(clock, store)
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def door(clock: FakeClock, store: Store) -> Door:
+    return door_at(clock, store)
+
+
+def test_a_session_lasts_twelve_hours_from_the_last_act(door: Door, clock: FakeClock) -> None:
     first = pair_of(door.open_by_token(TOKEN))
     clock.sleep(11 * HOUR)
     session = door.session(first, None)
@@ -46,9 +52,7 @@ def test_a_session_lasts_twelve_hours_from_the_last_act(store: Store) -> None:
     assert not door.is_signed_in(pair_of(header), None) and door.is_over(session)
 
 
-def test_asking_alone_keeps_no_session_open(store: Store) -> None:
-    clock = FakeClock()
-    door = door_at(clock, store)
+def test_asking_alone_keeps_no_session_open(door: Door, clock: FakeClock) -> None:
     cookie = pair_of(door.open_by_token(TOKEN))
     session = door.session(cookie, None)
     for _ in range(12):
@@ -59,9 +63,7 @@ def test_asking_alone_keeps_no_session_open(store: Store) -> None:
         door.session(cookie, None)
 
 
-def test_a_clock_that_is_set_back_far_ends_the_session(store: Store) -> None:
-    clock = FakeClock()
-    door = door_at(clock, store)
+def test_a_clock_that_is_set_back_far_ends_the_session(door: Door, clock: FakeClock) -> None:
     cookie = pair_of(door.open_by_token(TOKEN))
     clock.elapsed -= CLOCK_SECONDS
     assert door.is_signed_in(cookie, None)
@@ -69,9 +71,7 @@ def test_a_clock_that_is_set_back_far_ends_the_session(store: Store) -> None:
     assert not door.is_signed_in(cookie, None)
 
 
-def test_a_restart_keeps_sessions_and_sign_outs(store: Store) -> None:
-    clock = FakeClock()
-    door = door_at(clock, store)
+def test_a_restart_keeps_sessions_and_sign_outs(door: Door, clock: FakeClock, store: Store) -> None:
     ended, other = (pair_of(door.open_by_token(TOKEN)) for _ in range(2))
     session = door.session(ended, None)
     assert "Max-Age=0" in door.sign_out(session) and door.is_over(session)
@@ -83,9 +83,7 @@ def test_a_restart_keeps_sessions_and_sign_outs(store: Store) -> None:
         assert [each.is_signed_in(cookie, None) for cookie in (ended, renewed, third, other)] == [*[False] * 3, True]
 
 
-def test_old_sign_outs_are_forgotten_once_their_cookies_are_over(store: Store) -> None:
-    clock = FakeClock()
-    door = door_at(clock, store)
+def test_old_sign_outs_are_forgotten_once_their_cookies_are_over(door: Door, clock: FakeClock, store: Store) -> None:
     for _ in range(3):
         door.sign_out(door.session(pair_of(door.open_by_token(TOKEN)), None))
         clock.sleep(SESSION_SECONDS + CLOCK_SECONDS)
@@ -101,7 +99,6 @@ def test_a_cookie_of_another_token_or_port_is_refused(store: Store) -> None:
         assert not door.is_signed_in(f"{door.cookie}={value}", None)
 
 
-def test_a_program_with_the_token_gets_no_cookie(store: Store) -> None:
-    door = door_at(FakeClock(), store)
+def test_a_program_with_the_token_gets_no_cookie(door: Door) -> None:
     session = door.session(None, f"Bearer {TOKEN}")
     assert door.renew(session) == () and not door.is_over(session)

@@ -74,9 +74,6 @@ def test_facts_leave_out_what_is_unknown() -> None:
     facts = dict(member_page(member(1, gpu_type=None, step=None, epochs_done=None), SNAPSHOT, VIEW)["facts"])
     assert not {"GPU", "step", "progress"} & facts.keys() and "-" not in facts.values()
     assert dict(member_page(member(1), SNAPSHOT, VIEW)["facts"])["progress"] == "70.0 %"
-
-
-def test_the_status_is_that_of_the_training_beside_that_of_its_machine() -> None:
     stalled = member(1, verdict=Verdict("stalled", "failed", "no step for 15m"))
     facts = dict(member_page(stalled, SNAPSHOT, VIEW)["facts"])
     assert (facts["status"], facts["machine"]) == ("stalled", "running") and cells(stalled)["STATUS"][0] == "stalled"
@@ -113,13 +110,10 @@ def texts_in(value: object) -> list[str]:
     return [text for each in inside for text in texts_in(each)]
 
 
-def test_secrets_and_endless_texts_are_cut() -> None:
+def test_secrets_and_endless_texts_are_cut_and_an_id_needs_no_escaping() -> None:
     assert clean("password=hunter2hunter2 x") == "password=*** x"
     assert clean(f"{'x' * 990} hf_Abcdefghijkl0123456789")[-3:] == "***"
     assert len(clean("x" * 100_000)) == 1000
-
-
-def test_an_id_needs_no_escaping_whatever_the_key_is() -> None:
     assert id_of("vast://1") != id_of("vast://2")
     assert all(len(id_of(text)) == 16 and id_of(text).isalnum() for text in HOSTILE)
 
@@ -132,13 +126,10 @@ def test_alerts_come_newest_first_and_lead_to_their_members() -> None:
         "text": "exited: container exited with 137", "ended": None, "acknowledged": False,
         "event": event_of(SNAPSHOT.alerts[2]),
     }  # fmt: skip
-
-
-def test_an_alert_that_is_over_or_acknowledged_says_so() -> None:
     alert = replace(SNAPSHOT.alerts[1], ended=NOW - 100, acknowledged=True)
-    [found] = alerts_of([alert], {})
-    assert found["event"] == event_of(SNAPSHOT.alerts[1]) != event_of(SNAPSHOT.alerts[2])
-    assert (found["ended"], found["acknowledged"]) == (NOW - 100, True)
+    [over] = alerts_of([alert], {})
+    assert over["event"] == event_of(SNAPSHOT.alerts[1]) != event_of(SNAPSHOT.alerts[2])
+    assert (over["ended"], over["acknowledged"]) == (NOW - 100, True)
 
 
 def report() -> RestartReport:
@@ -164,20 +155,15 @@ def test_attempts_come_with_their_evidence_and_goodput() -> None:
 def test_an_attempt_has_its_roll_call_on_one_bounded_line() -> None:
     told = report()
     told["attempts"][0]["explanation"] = f"rank 1 is late\n{'x' * 5000}"
-    told["attempts"][0]["suspect_nodes"] = ["a", "b"]
-    told["attempts"][0]["faulty_nodes"] = ["b"]
+    told["attempts"][0] |= {"suspect_nodes": ["a", "b"], "faulty_nodes": ["b"]}
     page = attempts_page(told, is_finished=True, avoid=["b"])
     first, second = page["attempts"]
     assert "rank 1 is late" in first["explanation"] and "\n" not in first["explanation"]
     assert len(first["explanation"]) == 2500 and page["avoid"] == ["b"]
     assert first["nodes"] == "b (hardware fault), a (other ranks waited for its rank)"
     assert second["explanation"] is None and second["nodes"] == ""
-
-
-def test_hostile_texts_of_a_roll_call_do_no_harm() -> None:
     for text in HOSTILE:
-        told = report()
-        told["attempts"][0]["explanation"], told["attempts"][0]["suspect_nodes"] = text, [text]
+        told["attempts"][0] |= {"explanation": text, "suspect_nodes": [text]}
         [first, _] = attempts_page(told, is_finished=True, avoid=[text])["attempts"]
         assert not harm_in(first["explanation"]) and not harm_in(first["nodes"])
 
