@@ -32,14 +32,11 @@ def names(folder: Path) -> list[str]:
 # ---------------------------------------------------------------- layouts
 
 
-def test_a_json_file_is_the_flat_layout() -> None:
+def test_a_json_file_is_the_flat_layout_and_all_else_the_folder_layout() -> None:
     assert run_files("/p/run 1.json") == RunFiles("run 1", "/p/run 1.json", "/p/control_run 1.json")
-
-
-@pytest.mark.parametrize("given", ["/p/run.v2", "/p/run.v2/", "/p/run.v2/progress.json", Path("/p/x/../run.v2")])
-def test_all_else_is_the_folder_layout(given: str) -> None:
     expected = RunFiles("run.v2", "/p/run.v2/progress.json", "/p/run.v2/control.json", "/p/run.v2")
-    assert run_files(given) == expected
+    for given in ("/p/run.v2", "/p/run.v2/", "/p/run.v2/progress.json", Path("/p/x/../run.v2")):
+        assert run_files(given) == expected
 
 
 def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,11 +45,12 @@ def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     assert run_files("progress.json").folder == str(tmp_path)
 
 
-def test_a_name_that_no_run_can_have_is_refused(subtests: pytest.Subtests) -> None:
+def test_a_name_that_no_run_can_have_is_refused(tmp_path: Path) -> None:
     for given in ["", "/", "/p/.json", "/p/.hidden", "/p/control.json", "/p/control_a.json", "/p/a\0"]:
-        with subtests.test(given=given):
-            with pytest.raises(SettingsError):
-                run_files(given)
+        with pytest.raises(SettingsError):
+            run_files(given)
+    with pytest.raises(FileNotFoundError):
+        list_run_files(tmp_path / "missing")
 
 
 def test_what_a_script_writes_is_what_is_listed(tmp_path: Path) -> None:
@@ -123,42 +121,25 @@ def test_what_belongs_to_a_run_is_deleted_with_it_its_progress_file_last() -> No
     assert paths_of_run(place_below("/p/a", here))[-1] == "/p/a/progress.json"
 
 
-def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        list_run_files(tmp_path / "missing")
-
-
 # ---------------------------------------------------------------- writing and reading
 
 
-def test_a_file_is_readable_by_all_but_for_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o027)
+@pytest.mark.parametrize(("public", "umask", "mode"), [(False, 0o027, 0o640), (True, 0o077, 0o644)])
+def test_a_file_is_readable_by_all_but_for_the_umask(tmp_path: Path, public: bool, umask: int, mode: int) -> None:
+    before = os.umask(umask)
     try:
-        write_atomically(tmp_path / "a.json", "{}")
+        write_atomically(tmp_path / "a.prom", "a 1\n", public=public)
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o640
-
-
-def test_a_public_file_is_readable_by_all_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o077)
-    try:
-        write_atomically(tmp_path / "a.prom", "a 1\n", public=True)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "a.prom").stat().st_mode) == 0o644
+    assert stat.S_IMODE((tmp_path / "a.prom").stat().st_mode) == mode
     assert os.listdir(tmp_path) == ["a.prom"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    folder = tmp_path / "a.json"
-    folder.mkdir()
+def test_a_failed_write_leaves_the_old_file_and_any_text_is_written(tmp_path: Path) -> None:
+    (tmp_path / "a.json").mkdir()
     with pytest.raises(OSError):
-        write_atomically(folder, "{}")
+        write_atomically(tmp_path / "a.json", "{}")
     assert os.listdir(tmp_path) == ["a.json"]
-
-
-def test_any_text_is_written(tmp_path: Path) -> None:
     name = tmp_path / ("n" * 250 + ".json")
     write_atomically(name, '"ü\n\ud800"')
     assert name.read_bytes() == '"ü\n\\ud800"'.encode()
@@ -184,18 +165,12 @@ def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.json"]
 
 
-def test_a_file_over_the_limit_is_not_read(tmp_path: Path) -> None:
+def test_a_file_is_read_to_its_end_or_its_limit_and_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x" * 101)
     with pytest.raises(OSError, match="longer than 100 bytes"):
         read_text(tmp_path / "a", 100)
     assert read_text(tmp_path / "a", 101) == "x" * 101
-
-
-def test_a_file_without_a_size_is_read_to_its_end() -> None:
-    assert "MemTotal" in read_text("/proc/meminfo")
-
-
-def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+    assert "MemTotal" in read_text("/proc/meminfo")  # it tells no size
     (tmp_path / "a").write_bytes(b"a\xff\xfeb")
     assert read_text(tmp_path / "a") == "a\ufffd\ufffdb"
 

@@ -97,15 +97,11 @@ def test_every_key_of_the_format_arrives() -> None:
     assert run.error is None
 
 
-def test_an_output_that_is_no_file_has_no_path() -> None:
+def test_a_path_is_absolute_and_whole_or_not_known() -> None:
     run = read(DOCUMENT)
     assert run.stdout_path == "/home/me/a b/stdout.log" and run.stderr_path is None
-
-
-def test_a_path_is_absolute_and_whole_or_not_known(subtests: pytest.Subtests) -> None:
     for value in ["relative.log", "/x" * 3000, "/a\0b", 5, ["/x"], ""]:
-        with subtests.test(value=value):
-            assert read(changed("metadata", "stdout_path", value=value)).stdout_path is None
+        assert read(changed("metadata", "stdout_path", value=value)).stdout_path is None
 
 
 def test_a_file_of_the_earlier_ttop_is_read() -> None:
@@ -135,51 +131,30 @@ NAN = float("nan")
 WRONG = (None, True, "text", -1, -1.5, NAN, math.inf, 10**400, 10**30, [], {}, [[]], {"a": {}}, "\ud800", "9" * 5000)
 
 
+PLACES = (
+    "start_time updated_at metadata.pid metadata.start_ticks state.epoch state.step_at estimates estimates.run "
+    "estimates.run.rate estimates.validation.durations metrics metrics.loss history attempt earlier_attempts "
+    "metadata.config metadata.run_name history.loss variables variables.lr variables.lr.value variables.lr.type "
+    "resources resources.rss_bytes"
+)
+
+
 def test_a_wrong_value_hides_no_other(subtests: pytest.Subtests) -> None:
     for value in WRONG:
-        for keys in [
-            ("start_time",),
-            ("updated_at",),
-            ("metadata", "pid"),
-            ("metadata", "start_ticks"),
-            ("state", "epoch"),
-            ("state", "step_at"),
-            ("estimates",),
-            ("estimates", "run"),
-            ("estimates", "run", "rate"),
-            ("estimates", "validation", "durations"),
-            ("metrics",),
-            ("metrics", "loss"),
-            ("history",),
-            ("attempt",),
-            ("earlier_attempts",),
-            ("metadata", "config"),
-            ("metadata", "run_name"),
-            ("history", "loss"),
-            ("variables",),
-            ("variables", "lr"),
-            ("variables", "lr", "value"),
-            ("variables", "lr", "type"),
-            ("resources",),
-            ("resources", "rss_bytes"),
-        ]:
-            with subtests.test(value=value, keys=keys):
-                run = read(changed(*keys, value=value))
+        for place in PLACES.split():
+            with subtests.test(value=value, place=place):
+                run = read(changed(*place.split("."), value=value))
                 assert (run.status, run.phase, run.error) == ("RUNNING", "training", None)
                 numbers = (run.epoch, run.started_at, run.run.rate, run.validation_seconds, run.resources.rss_bytes)
                 for number in numbers:
                     assert number is None or 0 <= number < 10**31
 
 
-def test_a_status_that_is_none_is_not_known() -> None:
-    assert read(changed("status", value=["RUNNING"])).status is None
-    assert read(changed("status", value="running")).status is None
-
-
-def test_a_boolean_and_a_fraction_are_no_counts() -> None:
-    assert read(changed("state", "epoch", value=True)).epoch is None
-    assert read(changed("state", "epoch", value=1.5)).epoch is None
-    assert read(changed("state", "epoch", value=3.0)).epoch == 3
+def test_what_is_no_status_and_no_count_is_not_known() -> None:
+    for status in (["RUNNING"], "running"):
+        assert read(changed("status", value=status)).status is None
+    for written, epoch in ((True, None), (1.5, None), (3.0, 3)):
+        assert read(changed("state", "epoch", value=written)).epoch == epoch
 
 
 def test_names_and_texts_are_bounded_and_kept_as_they_are() -> None:
@@ -202,32 +177,21 @@ def test_points_that_are_none_are_left_out_or_not_known() -> None:
         assert history.steps == (1,) and (history.values[0] is None or isinstance(history.values[0], float))
     attempts = [{"status": wrong, "step": wrong, "start_time": wrong} for wrong in (*WRONG, "FAILED")]
     assert [each.status for each in read(changed("earlier_attempts", value=attempts)).earlier] == ["FAILED"]
+    for value in (None, [], {"loss": 1}, {"loss": {"steps": [1], "values": None}}, {"loss": {}}):
+        assert read(changed("history", value=value)).history == {}
 
 
-@pytest.mark.parametrize("value", [None, [], {"loss": 1}, {"loss": {"steps": [1], "values": None}}, {"loss": {}}])
-def test_a_history_of_another_form_is_none(value: object) -> None:
-    assert read(changed("history", value=value)).history == {}
-
-
-def test_what_is_no_json_is_an_error(subtests: pytest.Subtests) -> None:
+def test_what_is_no_json_is_an_error_and_json_of_something_else_is_told_apart() -> None:
     for text in ["", "{", '{"status": "RUNNING"', "nul", "[" * 10**5, '{"a":' * 10**5, "\0"]:
-        with subtests.test(text=text):
-            with pytest.raises(ParseError) as raised:
-                read(text)
-            assert not isinstance(raised.value, NotAProgressFile)
-            assert len(str(raised.value)) < 1000
-
-
-def test_a_text_too_long_is_refused_unread() -> None:
+        with pytest.raises(ParseError) as raised:
+            read(text)
+        assert not isinstance(raised.value, NotAProgressFile)
+        assert len(str(raised.value)) < 1000
     with pytest.raises(ParseError, match="longer than"):
         read('{"status": "RUNNING", "x": "' + "x" * MAX_FILE_BYTES + '"}')
-
-
-def test_json_of_something_else_is_told_apart(subtests: pytest.Subtests) -> None:
     for document in [[], 5, None, "text", {}, {"status": "done"}, {"metadata": {"total_size": 5}, "weight_map": {}}]:
-        with subtests.test(document=document):
-            with pytest.raises(NotAProgressFile):
-                read(json.dumps(document))
+        with pytest.raises(NotAProgressFile):
+            read(json.dumps(document))
 
 
 def test_a_variable_has_its_value_and_type_also_where_it_cannot_be_edited(subtests: pytest.Subtests) -> None:
@@ -261,37 +225,21 @@ def test_an_edit_is_pending_until_the_run_answers_with_its_id() -> None:
     assert pending(control(lr={"value": "0.1", "edit": "new", "edited_at": 5.0})) == "0.1"
     assert pending(control(lr={"value": "0.1", "edit": "9f2c", "edited_at": 5.0})) is None
     assert pending(control(other={"value": "0.1", "edit": "new"})) is None
-
-
-def test_a_control_file_without_edits_has_none_pending(subtests: pytest.Subtests) -> None:
     for text in [None, "", "{", "[]", "nul", '{"edits": 5}', '{"edits": {"lr": {}}}', '{"lr": null}']:
-        with subtests.test(text=text):
-            assert pending(text) is None
+        assert pending(text) is None
 
 
 def test_a_plain_mapping_written_by_hand_is_understood() -> None:
-    assert parse_control_file('{"lr": 0.0001, "on": true, "n": 5, "name": " a b ", "no": [1], "nan": NaN}') == {
-        "lr": Edit("0.0001", "0.0001"),
-        "on": Edit("true", "true"),
-        "n": Edit("5", "5"),
-        "name": Edit(" a b ", " a b "),
-        "nan": Edit("nan", "nan"),
-    }
+    edits = {"lr": "0.0001", "on": "true", "n": "5", "name": " a b ", "nan": "nan"}
+    found = parse_control_file('{"lr": 0.0001, "on": true, "n": 5, "name": " a b ", "no": [1], "nan": NaN}')
+    assert found == {name: Edit(text, text) for name, text in edits.items()}
     assert pending('{"lr": 0.5}') == "0.5"
-
-
-def test_a_plain_edit_that_was_answered_by_its_text_is_not_pending() -> None:
     [variable] = read(changed("variables", "lr", "edit", value="0.5"), '{"lr": 0.5}').variables
-    assert variable.pending is None
-
-
-def test_values_that_are_too_long_are_passed_over() -> None:
+    assert variable.pending is None  # it was answered by its text
     assert parse_control_file(control(a={"value": "x" * (MAX_VALUE + 1), "edit": "e"}, b="y")) == {"b": Edit("y", "y")}
 
 
-def test_an_exit_code_is_one_that_a_shell_can_tell_or_not_known(subtests: pytest.Subtests) -> None:
-    unknown = [-9, 256, "139", True, 1.5, [], None]
-    for written, known in [(0, 0), (139, 139), *((value, None) for value in unknown)]:
-        with subtests.test(written=written, known=known):
-            assert read(DOCUMENT | {"exit_code": written}).exit_code == known
-            assert read({key: value for key, value in DOCUMENT.items() if key != "exit_code"}).exit_code is None
+def test_an_exit_code_is_one_that_a_shell_can_tell_or_not_known() -> None:
+    for written, known in [(0, 0), (139, 139), *((value, None) for value in (-9, 256, "139", True, 1.5, [], None))]:
+        assert read(DOCUMENT | {"exit_code": written}).exit_code == known, written
+    assert read({key: value for key, value in DOCUMENT.items() if key != "exit_code"}).exit_code is None

@@ -52,10 +52,7 @@ def test_a_look_has_progress_speed_and_the_time_of_the_last_batch() -> None:
     assert (seen.eta_seconds, seen.steps_per_second, seen.loss, seen.phase) == (900.0, 4.0, 1.5, "training")
     assert (seen.step_age, seen.step_interval, seen.runtime) == (3.0, 0.25, 4990.0)
     assert (seen.status, seen.is_running, seen.finished) == (JobStatus.RUNNING, True, False)
-
-
-def test_that_its_file_is_written_to_says_nothing_of_the_training() -> None:
-    for updated_at in (EPOCH, EPOCH - 600):
+    for updated_at in (EPOCH, EPOCH - 600):  # that its file is written to says nothing of the training
         seen = observe(run(updated_at=updated_at))
         assert (seen.log_age, seen.log_size, seen.step_age) == (None, None, 3.0)
 
@@ -78,11 +75,8 @@ def test_what_is_not_known_is_none() -> None:
         assert observe(run(**{**AMID, **changes})).total_steps is None
 
 
-def test_a_run_that_began_amid_an_epoch_counts_its_own_steps() -> None:
-    assert observe(run(**{**AMID, "step": 11})).total_steps == 170
-
-
 def test_a_file_that_counts_no_steps_tells_them_by_epoch_and_batch() -> None:
+    assert observe(run(**{**AMID, "step": 11})).total_steps == 170  # it began amid an epoch
     counted = [({}, 141, 300), ({"epoch": None}, 41, None), ({"total_batches": None}, None, None)]
     for changes, step, total in counted:
         seen = observe(run(**{**AMID, "step": None, **changes}))
@@ -100,22 +94,20 @@ def test_the_batches_of_a_validation_move_the_epoch_and_never_back() -> None:
 # ---------------------------------------------------------------- what is judged
 
 
-def test_a_run_that_makes_batches_is_running() -> None:
+def test_a_run_that_ended_is_what_it_said() -> None:
     found = verdict_on(run(**AMID))
     assert (found.state, found.verdict) == ("running", "ok")
-
-
-def test_a_run_that_ended_is_what_it_said(subtests: pytest.Subtests) -> None:
-    for status, changes, state, verdict, words in [
-        (FINISHED, {}, "finished", "ok", "finished"),
-        (CANCELED, {"error_message": "SIGTERM was received"}, "stopped", "warning", "SIGTERM was received"),
-        (FAILED, {"error_message": "RuntimeError: CUDA error: out of memory"}, "failed", "failed", "out of memory"),
-        (FAILED, {"error_message": "no reason at all"}, "failed", "failed", "no reason at all"),
-        (None, {}, "unknown", "unknown", "its file contains no status"),
+    for status, message, state, verdict, words in [
+        (FINISHED, None, "finished", "ok", "finished"),
+        (CANCELED, "SIGTERM was received", "stopped", "warning", "SIGTERM was received"),
+        (FAILED, "RuntimeError: CUDA error: out of memory", "failed", "failed", "out of memory"),
+        (FAILED, "no reason at all", "failed", "failed", "no reason at all"),
+        (None, None, "unknown", "unknown", "its file contains no status"),
     ]:
-        with subtests.test(status=status, changes=changes, state=state, verdict=verdict, words=words):
-            found = verdict_on(run(**AMID, status=status, **changes), process(1))
-            assert (found.state, found.verdict) == (state, verdict) and words in found.reason
+        found = verdict_on(run(**AMID, status=status, error_message=message), process(1))
+        assert (found.state, found.verdict) == (state, verdict) and words in found.reason
+    found = verdict_on(run(**AMID), process(1))
+    assert (found.state, found.verdict) == ("failed", "failed") and "its process 100 has ended" in found.reason
 
 
 def test_why_a_run_failed_is_told_by_its_exit_code_where_its_words_say_nothing(subtests: pytest.Subtests) -> None:
@@ -130,11 +122,6 @@ def test_why_a_run_failed_is_told_by_its_exit_code_where_its_words_say_nothing(s
             found = verdict_on(run(**AMID, status=FAILED, **changes), process(1))
             assert found.failure and found.failure.category == category
             assert str(changes.get("exit_code", "")) in found.reason or "error_message" in changes
-
-
-def test_a_run_that_was_killed_failed_and_says_why_nobody_knows_more() -> None:
-    found = verdict_on(run(**AMID), process(1))
-    assert (found.state, found.verdict) == ("failed", "failed") and "its process 100 has ended" in found.reason
 
 
 def test_a_run_whose_file_is_written_while_no_batch_is_made_stalls() -> None:
@@ -193,13 +180,7 @@ def test_the_newest_look_is_kept_and_of_those_before_one_every_half_minute() -> 
 def test_few_looks_are_kept_and_the_first_is_among_them() -> None:
     kept = looks([60.0 * number for number in range(5000)])
     assert len(kept) <= MOST_LOOKS and kept[0].timestamp == 0.0 and kept[-1].timestamp == 60.0 * 4999
-
-
-def test_a_clock_that_was_set_back_takes_nothing_with_it() -> None:
-    kept = add_look(looks([0.0, 60.0, 120.0]), Observation(90.0, 0, process="1"))
+    kept = add_look(looks([0.0, 60.0, 120.0]), Observation(90.0, 0, process="1"))  # a clock that was set back
     assert [each.timestamp for each in kept] == [0.0, 60.0, 90.0]
-
-
-def test_the_first_look_at_an_ended_run_is_enough() -> None:
-    kept = looks([0.0, 60.0, 120.0], status=JobStatus.FAILED)
+    kept = looks([0.0, 60.0, 120.0], status=JobStatus.FAILED)  # the first look at an ended run is enough
     assert [each.timestamp for each in kept] == [0.0]
