@@ -72,7 +72,7 @@ def test_an_entry_may_be_a_table() -> None:
     assert spec == MemberSpec("k8s://ns/pod", "raysubmit_x", ("/data/*.log",), "llama 日本", ("g",))
 
 
-def test_an_entry_is_a_target_with_a_job_or_a_log(subtests: pytest.Subtests) -> None:
+def test_an_entry_is_a_target_with_a_job_or_a_log() -> None:
     for text, target, job, paths in [
         ("local", "local", None, ()),
         ("my-pod#process:a.b_c-d", "my-pod", "process:a.b_c-d", ()),
@@ -80,8 +80,7 @@ def test_an_entry_is_a_target_with_a_job_or_a_log(subtests: pytest.Subtests) -> 
         ("vast://1#/data/my run/#1 *.log", "vast://1", None, ("/data/my run/#1 *.log",)),
         ("vast://1#~/runs/-x.log", "vast://1", None, ("~/runs/-x.log",)),
     ]:
-        with subtests.test(text=text, target=target, job=job, paths=paths):
-            assert parse_member(text, groups=("g",)) == MemberSpec(target, job, paths, groups=("g",))
+        assert parse_member(text, groups=("g",)) == MemberSpec(target, job, paths, groups=("g",)), text
 
 
 def test_what_is_no_entry_is_refused() -> None:

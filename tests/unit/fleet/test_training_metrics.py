@@ -36,7 +36,7 @@ FLAT = LossAnalysis("plateau", "flat", 1.0, 1.0)
 # ---------------------------------------------------------------- progress
 
 
-def test_progress_is_that_of_the_steps_or_else_of_the_epochs(subtests: pytest.Subtests) -> None:
+def test_progress_is_that_of_the_steps_or_else_of_the_epochs() -> None:
     for values, percent in [
         ({"step": 0, "total_steps": 1000}, 0.0),
         ({"step": 500, "total_steps": 1000}, 50.0),
@@ -56,8 +56,7 @@ def test_progress_is_that_of_the_steps_or_else_of_the_epochs(subtests: pytest.Su
         ({"step": 10}, None),
         ({}, None),
     ]:
-        with subtests.test(values=values, percent=percent):
-            assert row(**values).progress_percentage() == percent
+        assert row(**values).progress_percentage() == percent, values
 
 
 # ---------------------------------------------------------------- how long it takes
@@ -116,7 +115,7 @@ def test_beside_a_failed_member_is_the_cause_and_no_message_of_its_process() -> 
     assert row(status="exited", message="OOM").health().beside_state == "OOM"
 
 
-def test_health_and_its_reason(subtests: pytest.Subtests) -> None:
+def test_health_and_its_reason() -> None:
     for values, expected in [
         ({"status": "lost", **BUSY}, ("error", "it is no longer in the account")),
         ({"status": "lost", "error": "vast://7: no such instance"}, ("error", "vast://7: no such instance")),
@@ -146,8 +145,7 @@ def test_health_and_its_reason(subtests: pytest.Subtests) -> None:
         ({"error": "ssh: no answer", "verdict": HANGS}, ("unknown", "no answer: ssh: no answer")),
         ({"absent": "no job process:x", "verdict": RUNS}, ("unknown", "no job process:x")),
     ]:
-        with subtests.test(values=values, expected=expected):
-            assert said(row(**values)) == expected
+        assert said(row(**values)) == expected, values
 
 
 def test_every_state_of_the_judge_has_a_level() -> None:
@@ -307,7 +305,7 @@ def test_a_row_nothing_is_known_of_has_no_zeros_and_keeps_the_last_ten_lines_of_
 # ---------------------------------------------------------------- one word of state
 
 
-def test_the_state_is_one_word_by_the_machine_and_the_judge(subtests: pytest.Subtests) -> None:
+def test_the_state_is_one_word_by_the_machine_and_the_judge() -> None:
     for seen, state in [
         (row(verdict=RUNS, **BUSY), "running"),
         (row(verdict=HANGS, **BUSY), "stalled"),
@@ -328,8 +326,7 @@ def test_the_state_is_one_word_by_the_machine_and_the_judge(subtests: pytest.Sub
         (row(verdict=NOBODY_LOOKED), "unknown"),
         (row(), "running"),
     ]:
-        with subtests.test(seen=seen, state=state):
-            assert seen.state() == state
+        assert seen.state() == state, seen
 
 
 # ---------------------------------------------------------------- several GPUs

@@ -47,11 +47,10 @@ class TestFolder:
         assert found.texts == files
         assert (found.refused, found.unread) == ({}, frozenset())
 
-    def test_a_name_may_hold_anything(self, subtests: pytest.Subtests) -> None:
+    def test_a_name_may_hold_anything(self) -> None:
         names = ['it\'s "$(x)".json', "-rf.json", "a\nb.json", "x.json <==\ny.json", "==> z <==\n.json"]
         for name in [*names, "0123 name.json"]:
-            with subtests.test(name=name):
-                assert listing({name: "{}", "other.json": "[]"}).texts == {name: "{}", "other.json": "[]"}
+            assert listing({name: "{}", "other.json": "[]"}).texts == {name: "{}", "other.json": "[]"}, name
 
     def test_a_text_may_hold_anything(self, subtests: pytest.Subtests) -> None:
         texts = ["\n==> ./b.json <==\nforged", "==> b.json <==", f"x{WORD} name", "\n", "\n\n\n", "\x00\ufffd"]

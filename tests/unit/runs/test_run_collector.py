@@ -14,7 +14,7 @@ from tests.unit.runs.run_world import look, machine, process, run
 from training_monitor.core.engine import MOST_WORDS
 from training_monitor.core.errors import TargetUnreachable, TrainingMonitorError
 from training_monitor.runs.collector import MOST_ACTS, MOST_MESSAGES, RunCollector
-from training_monitor.runs.values import FolderLook, Limits, Message
+from training_monitor.runs.values import KILLED, FolderLook, Limits, Message
 
 PATIENCE = 10.0
 
@@ -254,12 +254,13 @@ def test_threads_are_read_of_what_is_expanded_from_the_next_look_on() -> None:
 
 
 def test_what_is_wrong_with_the_machine_and_its_gpus_is_told() -> None:
-    without_gpus = look(run(), machine(process(100), gpu_error="nvidia-smi is not installed here"))
+    without_gpus = look(run(), machine(gpu_error="nvidia-smi is not installed here"))
     answers = [without_gpus, look(run(), None, machine_error="no /proc")]
     collector, _ = collect(lambda number: answers[number - 1])
     assert not collector.snapshot().is_refreshing
     first, second = collector.look_once(), collector.look_once()
     assert (first.gpu_error, first.machine_error) == ("nvidia-smi is not installed here", None)
+    assert first.rows[0].status == KILLED  # one look tells it
     assert (second.gpu_error, second.machine_error) == (None, "no /proc")
 
 

@@ -134,7 +134,7 @@ def test_an_object_that_hides_its_class_is_tracked_and_shown() -> None:
     assert tracked.kind("x") is None and read_only_text(tracked.current("x")) == "<Hidden>"
 
 
-def test_a_value_that_cannot_be_edited_is_shown_by_its_text(subtests: pytest.Subtests) -> None:
+def test_a_value_that_cannot_be_edited_is_shown_by_its_text() -> None:
     for value, text in [
         ((0.9, 0.999), "(0.9, 0.999)"),
         ([1, [2, None]], "[1, [2, None]]"),
@@ -147,8 +147,7 @@ def test_a_value_that_cannot_be_edited_is_shown_by_its_text(subtests: pytest.Sub
         (["password=hunter22222"], "['password=***"),
         (list(range(10_000)), f"[{', '.join(map(str, range(50)))}, ...]"),
     ]:
-        with subtests.test(value=value, text=text):
-            assert read_only_text(value).startswith(text) and len(read_only_text(value)) <= 1000
+        assert read_only_text(value).startswith(text) and len(read_only_text(value)) <= 1000, value
 
 
 def test_a_list_that_holds_itself_is_shown() -> None:

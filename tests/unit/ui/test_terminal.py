@@ -10,7 +10,7 @@ from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.ui.kit.terminal import Bell, choose_glyphs, open_terminal
 
 
-def test_signs_are_ascii_where_the_locale_is_not_utf8(subtests: pytest.Subtests) -> None:
+def test_signs_are_ascii_where_the_locale_is_not_utf8() -> None:
     for environ, encoding, is_ascii in [
         ({"LANG": "en_US.UTF-8"}, "UTF-8", False),
         ({"LANG": "de_DE.utf8"}, "utf8", False),
@@ -24,8 +24,7 @@ def test_signs_are_ascii_where_the_locale_is_not_utf8(subtests: pytest.Subtests)
         ({"LANG": "en_US.UTF-8", "TRAINING_MONITOR_ASCII": "1"}, "UTF-8", True),
         ({"LC_ALL": "C", "TRAINING_MONITOR_ASCII": "0"}, "ANSI_X3.4-1968", False),
     ]:
-        with subtests.test(environ=environ, encoding=encoding, is_ascii=is_ascii):
-            assert choose_glyphs(environ, encoding).ascii is is_ascii
+        assert choose_glyphs(environ, encoding).ascii is is_ascii, environ
 
 
 def is_awake(bell: Bell) -> bool:

@@ -20,7 +20,7 @@ from training_monitor.ui.kit.text import (
 )
 
 
-def test_outside_text_cannot_steer_a_terminal(subtests: pytest.Subtests) -> None:
+def test_outside_text_cannot_steer_a_terminal() -> None:
     for text, shown in [
         ("plain text", "plain text"),
         ("\x1b[1;31mred\x1b[0m end", "red end"),
@@ -42,8 +42,7 @@ def test_outside_text_cannot_steer_a_terminal(subtests: pytest.Subtests) -> None
         ("\u1161", "?"),
         ("\ud7b0", "?"),
     ]:
-        with subtests.test(text=text, shown=shown):
-            assert safe(text, UNICODE) == shown
+        assert safe(text, UNICODE) == shown, text
 
 
 @pytest.mark.parametrize(("text", "shown"), [("Zoë", "Zoe"), ("漢 字", "? ?"), ("✅ ok", "? ok"), ("\x1b[1mb", "b")])
@@ -73,7 +72,7 @@ def test_wide_characters_take_two_cells_and_accents_none() -> None:
     assert [cells(text) for text in ("ab", "漢字", "✅", "x\u0301", "é", "")] == [2, 4, 2, 1, 1, 0]
 
 
-def test_a_text_that_is_cut_says_so(subtests: pytest.Subtests) -> None:
+def test_a_text_that_is_cut_says_so() -> None:
     for text, width, shown in [
         ("short", 5, "short"),
         ("longer", 5, "long…"),
@@ -81,8 +80,7 @@ def test_a_text_that_is_cut_says_so(subtests: pytest.Subtests) -> None:
         ("漢字漢字", 4, "漢…"),
         ("long", 1, "…"),
     ]:
-        with subtests.test(text=text, width=width, shown=shown):
-            assert clip(text, width, UNICODE) == shown
+        assert clip(text, width, UNICODE) == shown, text
 
 
 def test_a_line_ends_where_a_piece_was_cut() -> None:
@@ -111,7 +109,7 @@ def test_a_rule_carries_its_title() -> None:
     assert "".join(text for text, _ in rule([("log", "bold")], 12, ASCII)) == "-- log -----"
 
 
-def test_a_bar_shows_how_much_is_done_and_nothing_when_nobody_knows(subtests: pytest.Subtests) -> None:
+def test_a_bar_shows_how_much_is_done_and_nothing_when_nobody_knows() -> None:
     for percent, glyphs, bar in [
         (0.0, UNICODE, "░░░░"),
         (50.0, UNICODE, "██░░"),
@@ -124,11 +122,10 @@ def test_a_bar_shows_how_much_is_done_and_nothing_when_nobody_knows(subtests: py
         (None, UNICODE, "    "),
         (float("nan"), ASCII, "    "),
     ]:
-        with subtests.test(percent=percent, glyphs=glyphs, bar=bar):
-            assert format_bar(percent, 4, glyphs) == bar
+        assert format_bar(percent, 4, glyphs) == bar, percent
 
 
-def test_a_text_is_cut_in_its_middle_to_any_width(subtests: pytest.Subtests) -> None:
+def test_a_text_is_cut_in_its_middle_to_any_width() -> None:
     for text, width, shown in [
         ("llama-seed1", 11, "llama-seed1"),
         ("llama-seed1", 10, "llam…seed1"),
@@ -138,8 +135,7 @@ def test_a_text_is_cut_in_its_middle_to_any_width(subtests: pytest.Subtests) -> 
         ("llama-seed1", 0, ""),
         ("漢字漢字漢字", 7, "漢…漢字"),
     ]:
-        with subtests.test(text=text, width=width):
-            assert clip_middle(text, width, UNICODE) == shown and cells(shown) <= width
+        assert clip_middle(text, width, UNICODE) == shown and cells(shown) <= width, text
     for text in HOSTILE:
         for width in range(12):
             assert cells(clip_middle(safe(text, UNICODE), width, UNICODE)) <= width
