@@ -168,22 +168,19 @@ def test_an_end_without_a_known_cause_is_a_warning() -> None:
     assert kinds([row("exited"), row("lost")], told=ToldMember(ending=True)) == []  # somebody destroys it
 
 
-def test_the_end_is_reported_once_and_only_after_it_was_at_work() -> None:
+def test_the_end_and_a_stall_are_told_once_and_when_it_is_over() -> None:
     done = row(step=100, loss=0.5, is_running=False, **DONE)
     assert kinds([AT_WORK, done, done]) == ["1 finished info"]
     assert watch([AT_WORK, done])[1][0].text == "the training has finished at step 100, loss 0.5"
     assert kinds([done, done]) == []
     assert kinds([row(), done, done]) == []
-
-
-# ---------------------------------------------------------------- stalls
-
-
-def test_a_stall_is_told_with_its_step_and_is_over_when_a_step_was_made() -> None:
     looks = [AT_WORK, at(70, HANGS), at(70, HANGS), at(71)]
     assert kinds(looks) == ["1 stall error", "3 recovered info"]
     assert [each.generation for alerts in watch(looks) for each in alerts] == [70, 71]
     assert watch(looks)[1][0].text == f"stalled: {HANGS.reason}"
+
+
+# ---------------------------------------------------------------- stalls
 
 
 def test_a_stall_that_is_not_seen_any_more_without_a_step_is_not_over() -> None:
@@ -195,10 +192,13 @@ def test_a_stall_that_is_not_seen_any_more_without_a_step_is_not_over() -> None:
 # ---------------------------------------------------------------- loss, disk
 
 
-def test_each_run_of_nan_is_told_once() -> None:
+def test_each_run_of_nan_and_each_full_disk_is_told_once() -> None:
     looks = [row(loss=each, step=step) for step, each in enumerate((1.0, nan, nan, None, nan, 1.0, nan))]
     assert kinds(looks) == ["1 nan error", "5 over:nan info", "6 nan error"]
     assert watch(looks)[1][0].text == "the loss is nan"
+    looks = [row(disk_util=each) for each in (90.0, 96.0, 94.5, 96.0, None, 97.0, 80.0, 96.0)]
+    assert kinds(looks) == ["1 disk warning", "6 over:disk info", "7 disk warning"]
+    assert kinds(looks, config=FleetConfig(thresholds=Thresholds(full_disk=None))) == []
 
 
 @pytest.mark.parametrize("kind", ["divergence", "spike"])
@@ -206,12 +206,6 @@ def test_a_loss_that_rises_is_told_once_until_it_does_not(kind: str) -> None:
     rising, calm = LossAnalysis(kind, "the loss rises", 3.0, 1.0), LossAnalysis(None, "calm", 1.0, 1.0)
     looks = [row(loss=1.0, loss_analysis=each) for each in (calm, rising, rising, None, rising, calm, rising)]
     assert kinds(looks) == [f"1 {kind} warning", f"5 over:{kind} info", f"6 {kind} warning"]
-
-
-def test_a_full_disk_is_reported_again_only_after_it_was_emptied() -> None:
-    looks = [row(disk_util=each) for each in (90.0, 96.0, 94.5, 96.0, None, 97.0, 80.0, 96.0)]
-    assert kinds(looks) == ["1 disk warning", "6 over:disk info", "7 disk warning"]
-    assert kinds(looks, config=FleetConfig(thresholds=Thresholds(full_disk=None))) == []
 
 
 # ---------------------------------------------------------------- epochs
@@ -250,14 +244,11 @@ def test_each_epoch_that_is_done_is_told_once(looks: Sequence[Any], told: list[t
     assert epochs(*looks) == told
 
 
-def test_epochs_of_another_run_are_its_own() -> None:
+def test_epochs_of_another_run_are_its_own_and_told_with_loss_and_total() -> None:
     seen = [(2.1, 1), (3.0, 1), (None, 0), (1.2, 2), (2.0, 2), (2.1, 0), (2.2, 2)]
     found = watch([row(epochs_done=done, run=run, total_epochs=3) for done, run in seen])
     told = [(number, each.text, each.generation % 2**32) for number, alerts in enumerate(found) for each in alerts]
     assert told == [(1, "epoch 3 of 3 is done", 3), (4, "epoch 2 of 3 is done", 2)]
-
-
-def test_an_epoch_is_told_with_its_loss_and_with_the_total_where_it_is_known() -> None:
     looks = [row(epochs_done=0.0, total_epochs=3), row(epochs_done=1.0, total_epochs=3, loss=1.23456)]
     assert watch(looks)[1][0].text == "epoch 1 of 3 is done, loss 1.235"
     assert epochs(0.5, 1.5, total=None) == [(1, "epoch 1 is done", 1)]
@@ -315,34 +306,25 @@ def test_a_rule_waits_for_its_time_and_says_its_message_once() -> None:
     assert found[3][0].generation == NOW and found[5][0].kind == "over:rule:idle"
 
 
-def test_a_rule_does_not_count_what_was_not_seen() -> None:
+def test_a_rule_counts_only_what_was_seen_but_may_ask_for_what_is_not_known() -> None:
     config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5 for 30s"),))
     stale = row(gpu_util=3.0, error="ssh: timed out")
     assert kinds([row(gpu_util=3.0), *[stale] * 9, row(gpu_util=3.0)], config=config) == []
-
-
-def test_a_rule_may_ask_for_what_is_not_known() -> None:
     config = FleetConfig(rules=(AlertRule("silent", "step is unknown for 30s"),))
     looks = [row(step=5), *[row(step=5, error="ssh: timed out")] * 6, row(step=6)]
     assert kinds(looks, config=config) == ["4 rule:silent warning", "7 over:rule:silent info"]
 
 
-def test_a_rule_tells_all_values_that_it_asks_for_and_knows() -> None:
+def test_a_rule_tells_its_values_and_stands_apart_from_others() -> None:
     rule = AlertRule("odd", '(loss > 5 or loss is nan) and status == "running" and disk_utilization is unknown')
     [(_, alert)] = watch([row(loss=float("nan"))], FleetConfig(rules=(rule,)))
     assert alert.text == f"{rule.when} (loss nan, status running)"
-
-
-def test_what_is_over_says_how_it_is_now() -> None:
-    full, empty = {**AT_WORK_VALUES, "disk_util": 97.0}, {**AT_WORK_VALUES, "disk_util": 40.0}
-    texts = [each.text for alerts in watch([row(**full), row(**empty)]) for each in alerts]
-    assert texts == ["its disk is 97 % full", "its disk is 40 % full, below the limit"]
-
-
-def test_two_rules_stand_apart() -> None:
     rules = AlertRule("a", "loss > 5"), AlertRule("b", "gpu_utilization < 5")
     looks = [row(loss=6.0, gpu_util=90.0), row(loss=6.0, gpu_util=1.0)]
     assert kinds(looks, config=FleetConfig(rules=rules)) == ["0 rule:a warning", "1 rule:b warning"]
+    full, empty = {**AT_WORK_VALUES, "disk_util": 97.0}, {**AT_WORK_VALUES, "disk_util": 40.0}
+    texts = [each.text for alerts in watch([row(**full), row(**empty)]) for each in alerts]
+    assert texts == ["its disk is 97 % full", "its disk is 40 % full, below the limit"]
 
 
 # ---------------------------------------------------------------- the account
@@ -372,6 +354,9 @@ def test_credit_that_does_not_last_is_told_once_a_day() -> None:
     text = "the credit of $5.00 lasts 2h30m at $2.00/h"
     found = account(short, short, short, config=CONFIG, every=DAY / 4)
     assert found == [f"{look} credit warning {each} {text}" for look, each in ((0, day), (2, day + 1))]
+    for hours in (None, 12.5, 1e9):
+        assert account(FleetSummary(credit=5.0, credit_hours=hours), config=CONFIG) == []
+    assert account(FleetSummary(credit=0.0, credit_hours=0.0), config=FleetConfig(warn_hours_left=0.0)) == []
 
 
 def test_a_sum_with_an_unknown_part_is_a_lower_bound() -> None:
@@ -380,9 +365,3 @@ def test_a_sum_with_an_unknown_part_is_a_lower_bound() -> None:
     assert told.endswith("the credit of $5.00 lasts at most 2h30m at $2.00/h or more")
     [told] = account(FleetSummary(dollars_spent=12.0, without_total=2), config=FleetConfig(budget=10.0))
     assert told.endswith("the budget of $10.00 is exceeded: at least $12.00 spent")
-
-
-def test_credit_that_lasts_or_is_not_known_is_no_alert() -> None:
-    for hours in (None, 12.5, 1e9):
-        assert account(FleetSummary(credit=5.0, credit_hours=hours), config=CONFIG) == []
-    assert account(FleetSummary(credit=0.0, credit_hours=0.0), config=FleetConfig(warn_hours_left=0.0)) == []

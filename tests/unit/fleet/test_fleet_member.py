@@ -94,7 +94,7 @@ def test_lines_are_put_together_whatever_they_end_with() -> None:
         assert lines.shown() == shown, pieces
 
 
-def test_cleared_lines_do_not_come_back() -> None:
+def test_cleared_logs_do_not_come_back_and_the_rest_is_kept() -> None:
     lines = LastLines()
     lines.add("a\nb\n", "50%")
     assert lines.shown() == ("a", "b", "50%")
@@ -103,6 +103,11 @@ def test_cleared_lines_do_not_come_back() -> None:
     assert lines.shown() == ()
     lines.add("", "60%")
     assert lines.shown() == ("60%",)
+    bench = Bench()
+    reading = bench.look().reading
+    bench.member.clear_logs()
+    assert bench.member.seen.logs == () and bench.member.seen.reading is reading
+    assert bench.look().logs == ()
 
 
 def test_the_end_of_a_long_log_is_parsed() -> None:
@@ -179,15 +184,12 @@ def test_another_file_is_another_run_and_nothing_of_the_old_one_stays() -> None:
     assert status.generation == 1 and status.is_running is None  # the process may be that of the old one
 
 
-def test_a_log_that_was_rotated_is_the_same_run() -> None:
+def test_a_log_that_was_rotated_is_the_same_run_and_another_process_another_one() -> None:
     bench = Bench()
     bench.machine.log = "step 50/100 loss 0.1\n"
     bench.look()
     bench.machine.log, bench.machine.inode = "step 51/100 loss 0.1\n", 8
     assert bench.look().reading.status.generation == 0
-
-
-def test_another_process_is_another_run_also_in_the_same_log() -> None:
     bench = Bench()
     bench.machine.log = "step 100/100 loss 0.1\nTraining finished\n"
     bench.look()
@@ -264,14 +266,6 @@ def test_what_was_remembered_stands_in_front_of_what_was_seen_and_is_bounded() -
     assert KEPT_SAMPLES / 2 <= len(recent) <= KEPT_SAMPLES and recent[-1].values["loss"] == 0.5
     assert recent[-2].values["loss"] > 1980.0 and set(recent[0].values) == set(REPORTED)
     assert [each.timestamp for each in recent] == sorted(each.timestamp for each in recent)
-
-
-def test_clearing_the_logs_keeps_the_rest() -> None:
-    bench = Bench()
-    reading = bench.look().reading
-    bench.member.clear_logs()
-    assert bench.member.seen.logs == () and bench.member.seen.reading is reading
-    assert bench.look().logs == ()
 
 
 def test_what_is_no_target_or_pattern_is_refused() -> None:

@@ -98,10 +98,15 @@ def test_a_field_that_is_nonsense_takes_nothing_else_with_it(subtests: pytest.Su
                 assert seen.health(now=NOW).level in ("healthy", "warning", "error", "unknown")
 
 
-def test_a_listing_of_nothing_but_nulls_is_a_row_of_which_nothing_is_known() -> None:
+def test_of_what_nobody_listed_or_a_listing_of_nulls_nothing_is_known() -> None:
     seen = row_of(row={key: None for key in ROW})
     assert (seen.status, seen.gpu_type, seen.cost_per_hour, seen.total_cost) == ("unknown", None, None, None)
     assert seen.health().level == "unknown"
+    seen = row_of(reading=reading())
+    assert (seen.status, seen.instance_id, seen.name) == ("unknown", 30007001, "30007001")
+    for seen in (listed(), row_of(MACHINE), row_of(row=ROW, reading=reading(verdict=None))):
+        assert seen.verdict == NOBODY_LOOKED and seen.health().level == "unknown"
+    assert listed(actual_status="loading").verdict is None
 
 
 def test_the_status_is_the_service_s_word() -> None:
@@ -118,20 +123,12 @@ def test_the_status_is_the_service_s_word() -> None:
         assert listed(actual_status=actual, intended_status=intended).status == status
 
 
-def test_of_an_instance_nobody_listed_nothing_is_known() -> None:
-    seen = row_of(reading=reading())
-    assert (seen.status, seen.instance_id, seen.name) == ("unknown", 30007001, "30007001")
-
-
 # ---------------------------------------------------------------- money
 
 
-def test_a_stopped_instance_costs_its_disk_and_nobody_knows_what_it_came_to() -> None:
+def test_what_it_came_to_is_known_only_with_its_start_while_it_is_rented() -> None:
     seen = listed(actual_status="exited", intended_status="stopped", cur_state="stopped")
     assert (seen.cost_per_hour, seen.total_cost, seen.started_at) == (0.01, None, NOW - 10 * HOUR)
-
-
-def test_without_a_start_nobody_knows_what_it_came_to() -> None:
     for start in [None, 0, -5, "yesterday", True, nan, 12.0, NOW + 9999]:
         seen = listed(start_date=start)
         assert (seen.total_cost, seen.started_at) == (None, None), start
@@ -165,9 +162,6 @@ def test_what_was_lost_cost_until_it_was_listed_last() -> None:
     assert (seen.status, seen.cost_per_hour, seen.step) == ("lost", None, 70)
     assert seen.total_cost == pytest.approx(9 * 0.467)
     assert (seen.gpu_util, seen.is_running, seen.verdict) == (None, None, None)
-
-
-def test_what_was_never_listed_and_is_not_there_is_lost_for_that_reason() -> None:
     seen = row_of(lost=True, error="vast://30007001: no such instance in this account")
     assert seen.health().reason == "vast://30007001: no such instance in this account"
 
@@ -270,16 +264,15 @@ def test_another_target_has_the_status_of_its_job(subtests: pytest.Subtests) -> 
             assert (seen.gpu_type, seen.cost_per_hour, seen.groups) == ("2x H100", None, ("nightly",))
 
 
-def test_a_failed_job_on_a_rented_machine_that_runs_is_an_error() -> None:
+def test_a_failed_job_a_machine_that_is_down_and_a_failed_look_say_why() -> None:
     failed = {"status": JobStatus.FAILED, "is_running": False, "message": "exit code 1", "verdict": DIED}
     seen = row_of(row=ROW, reading=reading(**failed))
     assert (seen.status, seen.job_status, seen.health().reason) == ("running", "failed", DIED.reason)
-
-
-def test_what_nobody_has_looked_at_is_not_judged() -> None:
-    for seen in (listed(), row_of(MACHINE), row_of(row=ROW, reading=reading(verdict=None))):
-        assert seen.verdict == NOBODY_LOOKED and seen.health().level == "unknown"
-    assert listed(actual_status="loading").verdict is None
+    assert listed().message is None
+    assert listed(actual_status="exited", status_msg="OCI error\n\x1b[31m").message == "OCI error"
+    seen = row_of(row=ROW, reading=reading(NOW - 120), error="ssh: timed out", stale_since=NOW - 120)
+    assert (seen.error, seen.stale_since, seen.is_running) == ("ssh: timed out", NOW - 120, True)
+    assert seen.health(now=NOW).reason == "no answer for 2m: ssh: timed out"
 
 
 @pytest.mark.parametrize("verdict", [ENDED, DIED])
@@ -290,17 +283,6 @@ def test_an_end_that_was_seen_holds_when_the_machine_or_the_log_is_gone(verdict:
     assert row_of(row=ROW, lost=True, reading=seen).verdict == verdict
     gone = row_of(row=ROW, reading=replace(seen, absent="its log no longer exists"))
     assert gone.health().level == ("error" if verdict is DIED else "warning") and verdict.reason in gone.health().reason
-
-
-def test_the_services_status_explains_a_machine_that_is_down() -> None:
-    assert listed().message is None
-    assert listed(actual_status="exited", status_msg="OCI error\n\x1b[31m").message == "OCI error"
-
-
-def test_a_look_that_failed_keeps_the_row_and_says_why() -> None:
-    seen = row_of(row=ROW, reading=reading(NOW - 120), error="ssh: timed out", stale_since=NOW - 120)
-    assert (seen.error, seen.stale_since, seen.is_running) == ("ssh: timed out", NOW - 120, True)
-    assert seen.health(now=NOW).reason == "no answer for 2m: ssh: timed out"
 
 
 def test_of_a_bare_word_in_no_group_it_is_said_what_it_was_taken_for() -> None:

@@ -86,16 +86,6 @@ def count(store: Store, table: str) -> int:
 # ---------------------------------------------------------------- adding and reading
 
 
-def test_what_was_seen_comes_back_oldest_first(history: History) -> None:
-    history.add({KEY: sample(BEGIN + 10, loss=1.234567891, step=7), "local": sample(BEGIN + 10.0004, loss=math.nan)})
-    history.add({KEY: sample(BEGIN, step=3)})
-    first, second = history.read(KEY, 0.0)
-    assert (first.timestamp, first.values["step"], first.values["loss"]) == (BEGIN, 3, None)
-    assert (second.timestamp, second.values["loss"], second.status) == (BEGIN + 10, 1.23457, "running")
-    [other] = history.read("local", 0.0)
-    assert other.timestamp == BEGIN + 10 and math.isnan(other.values["loss"] or 0.0)
-
-
 def test_both_ends_of_a_time_count_and_nothing_outside(history: History) -> None:
     seen = watch(history, BEGIN, BEGIN + 3 * HOUR)
     assert times(history, since=seen[5], until=seen[100]) == seen[5:101]
@@ -103,10 +93,17 @@ def test_both_ends_of_a_time_count_and_nothing_outside(history: History) -> None
     assert times(history, since=math.inf) == [] and times(history, since=-math.inf) == seen
 
 
-def test_of_somebody_unknown_there_is_nothing(history: History) -> None:
+def test_what_was_seen_comes_back_oldest_first_and_of_somebody_unknown_nothing(history: History) -> None:
     assert history.read("nobody", 0.0) == [] and history.members() == []
     history.add({})
     assert history.members() == []
+    history.add({KEY: sample(BEGIN + 10, loss=1.234567891, step=7), "local": sample(BEGIN + 10.0004, loss=math.nan)})
+    history.add({KEY: sample(BEGIN, step=3)})
+    first, second = history.read(KEY, 0.0)
+    assert (first.timestamp, first.values["step"], first.values["loss"]) == (BEGIN, 3, None)
+    assert (second.timestamp, second.values["loss"], second.status) == (BEGIN + 10, 1.23457, "running")
+    [other] = history.read("local", 0.0)
+    assert other.timestamp == BEGIN + 10 and math.isnan(other.values["loss"] or 0.0)
 
 
 def test_the_same_time_counts_once_also_when_it_was_packed(history: History, store: Store) -> None:
@@ -244,6 +241,11 @@ def test_samples_older_than_the_limit_are_forgotten(store: Store) -> None:
     assert [each.key for each in history.members()] == [KEY]
     assert BEGIN + 2 * DAY <= times(history)[0] <= seen[-1] - 2 * DAY
     assert count(store, f"history_chunks WHERE first < {BEGIN + 2 * DAY}") == 0
+    history = History(store, keep_days=1)
+    fill(store, BEGIN, BEGIN + 3 * DAY, 3600.0, tuple(f"k{number}" for number in range(10)))
+    for minute in range(240):
+        history.add({KEY: sample(BEGIN + 10 * DAY + 60 * minute)})
+    assert [each.key for each in history.members()] == [KEY]
 
 
 def test_less_than_a_day_can_be_kept(store: Store) -> None:
@@ -271,14 +273,6 @@ def test_a_clock_that_is_ahead_for_some_minutes_takes_little_away(history: Histo
     assert lost <= 2 * 2 * 72  # two days of each
     history.add({KEY: sample(seen[-1] + 60)})
     assert sum(len(before[key]) - len(times(history, key)) for key in keys) == lost
-
-
-def test_a_history_that_nobody_kept_for_long_is_forgotten_in_the_end(store: Store) -> None:
-    history = History(store, keep_days=1)
-    fill(store, BEGIN, BEGIN + 3 * DAY, 3600.0, tuple(f"k{number}" for number in range(10)))
-    for minute in range(240):
-        history.add({KEY: sample(BEGIN + 10 * DAY + 60 * minute)})
-    assert [each.key for each in history.members()] == [KEY]
 
 
 def test_freed_room_is_used_again(store: Store) -> None:

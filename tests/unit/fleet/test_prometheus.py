@@ -60,25 +60,34 @@ def test_what_is_known_of_a_training_is_in_base_units() -> None:
     assert found.get("log_value", member="gpu1", name="reward") == 4.0
 
 
-def test_what_is_unknown_of_a_member_is_absent_and_not_zero() -> None:
+def test_what_is_unknown_or_impossible_is_absent_and_not_zero() -> None:
     found = of(row(verdict=NOBODY_LOOKED))
     with_a_value = {name for name, samples in found.samples.items() if any("member" in dict(each) for each in samples)}
     names = ("member_info", "member_group", "health", "state", "verdict")
     assert with_a_value == {f"training_monitor_{name}" for name in names}
     assert found.chosen("state", "state", member="gpu1") == "unknown"
+    odd = {"gpu_util": -1.0, "disk_util": 250.0, "memory_util": nan, "gpu_temperature": inf}
+    found = of(row(**{**TRAINS, **odd}))
+    for name in ("gpu_utilization_ratio", "disk_utilization_ratio", "gpu_memory_utilization_ratio"):
+        assert found.get(name, member="gpu1") is None, name
+    assert found.get("gpu_temperature_celsius", member="gpu1") is None
+    found = of(row(), summary=FleetSummary(unpriced=2, without_total=1))
+    unknown = "fleet_dollars_per_hour fleet_cost_dollars credit_dollars hidden_machines account_up"
+    for name in f"{unknown} last_look_timestamp_seconds".split():
+        assert found.get(name) is None, name
 
 
-def test_the_state_is_one_of_all_states() -> None:
+def test_the_state_is_one_of_all_states_and_the_level_follows_the_thresholds() -> None:
     for state in STATES:
         found = of(row(verdict=Verdict(state, "warning", "so it is")))
         assert found.chosen("state", "state", member="gpu1") == state
         assert set(found.by("state", "state", member="gpu1")) == set(STATES)
         assert found.chosen("verdict", "verdict", member="gpu1") == "warning"
-
-
-def test_the_level_follows_from_the_thresholds() -> None:
     found = [of(row(**TRAINS), thresholds=Thresholds(low_gpu=low)) for low in (10.0, 90.0)]
     assert [each.chosen("health", "level", member="gpu1") for each in found] == ["healthy", "warning"]
+    found = of(row("a", groups=("nightly", "llama")), row("b"))
+    assert found.by("member_group", "group", member="a") == {"nightly": 1.0, "llama": 1.0}
+    assert found.by("member_group", "group", member="b") == {"": 1.0}
 
 
 def test_a_member_without_an_answer_is_down_and_unknown() -> None:
@@ -110,61 +119,38 @@ def test_a_training_ends_with_its_machine(subtests: pytest.Subtests) -> None:
     assert finished.chosen("state", "state", member="vast://1") == "finished"
 
 
-def test_a_rented_machine_costs_money_also_while_it_does_not_answer() -> None:
+def test_a_machine_costs_while_it_is_silent_and_one_not_asked_is_neither_up_nor_down() -> None:
     found = of(row("vast://1", number=1, cost_per_hour=0.5, total_cost=12.25, **TRAINS, **AWAY))
     assert found.get("price_dollars_per_hour", member="vast://1") == 0.5
     assert found.get("cost_dollars", member="vast://1") == 12.25
-
-
-def test_a_machine_that_was_not_asked_neither_answered_nor_failed_to() -> None:
     for status in ("stopped", "exited", "loading", "offline", "lost"):
         assert of(row("vast://1", status, 1, verdict=ENDED)).get("up", member="vast://1") is None, status
     assert of(row("vast://1", "running", 1, verdict=NOBODY_LOOKED)).get("up", member="vast://1") is None
     assert of(row("gpu1", "stopped", verdict=ENDED)).get("up", member="gpu1") == 1.0
 
 
-def test_a_training_that_is_not_there_leaves_a_machine_that_answers() -> None:
+def test_a_training_that_is_not_there_stalls_or_has_ended_makes_no_steps() -> None:
     found = of(row(**{**TRAINS, "verdict": None, "absent": "no log found"}))
     assert found.get("up", member="gpu1") == 1.0 and found.get("gpu_utilization_ratio", member="gpu1") == 0.875
     for name in ("step", "loss", "loss_finite", "progress_ratio", "planned_steps", "log_age_seconds"):
         assert found.get(name, member="gpu1") is None, name
-
-
-def test_a_training_that_stalls_or_has_ended_makes_no_steps() -> None:
     for verdict in (HANGS, ENDED):
         assert of(row(**{**TRAINS, "verdict": verdict})).get("steps_per_second", member="gpu1") is None
     assert of(row(**{**TRAINS, "verdict": HANGS})).get("step_age_seconds", member="gpu1") == 1200.0
     assert of(row(**{**TRAINS, "verdict": ENDED})).get("step_age_seconds", member="gpu1") is None
 
 
-def test_a_loss_that_is_no_number_is_said_as_it_is() -> None:
+def test_a_loss_that_is_no_number_is_said_as_it_is_and_after_the_end_no_alarm() -> None:
     losses = [of(row(**{**TRAINS, "loss": loss})) for loss in (nan, inf, -inf, 1e308, -3.0)]
     values = [found.get("loss", member="gpu1") for found in losses]
     assert values[0] is not None and isnan(values[0]) and values[1:] == [inf, -inf, 1e308, -3.0]
     assert [found.get("loss_finite", member="gpu1") for found in losses] == [0.0, 0.0, 0.0, 1.0, 1.0]
     seen = of(row(verdict=RUNS, loss_analysis=LossAnalysis("nan", "the loss is nan", nan, 1.0)))
     assert seen.get("loss_finite", member="gpu1") == 0.0 and seen.get("loss", member="gpu1") is None
-
-
-def test_an_odd_loss_after_the_end_is_no_alarm() -> None:
     for status, verdict in (("running", ENDED), ("stopped", None)):
         found = of(row("vast://1", status, 1, **{**TRAINS, "verdict": verdict, "loss": nan}))
         assert found.get("loss_finite", member="vast://1") is None
         assert isnan(found.get("loss", member="vast://1") or 0.0)
-
-
-def test_impossible_values_are_unknown() -> None:
-    odd = {"gpu_util": -1.0, "disk_util": 250.0, "memory_util": nan, "gpu_temperature": inf}
-    found = of(row(**{**TRAINS, **odd}))
-    for name in ("gpu_utilization_ratio", "disk_utilization_ratio", "gpu_memory_utilization_ratio"):
-        assert found.get(name, member="gpu1") is None, name
-    assert found.get("gpu_temperature_celsius", member="gpu1") is None
-
-
-def test_groups_are_series_of_their_own() -> None:
-    found = of(row("a", groups=("nightly", "llama")), row("b"))
-    assert found.by("member_group", "group", member="a") == {"nightly": 1.0, "llama": 1.0}
-    assert found.by("member_group", "group", member="b") == {"": 1.0}
 
 
 # ---------------------------------------------------------------- the fleet
@@ -196,22 +182,12 @@ def test_the_sums_of_a_fleet() -> None:
     assert found.get("build_info", version=__version__) == 1.0
 
 
-def test_an_unknown_sum_is_absent_and_not_zero() -> None:
-    found = of(row(), summary=FleetSummary(unpriced=2, without_total=1))
-    unknown = "fleet_dollars_per_hour fleet_cost_dollars credit_dollars hidden_machines account_up"
-    for name in f"{unknown} last_look_timestamp_seconds".split():
-        assert found.get(name) is None, name
-
-
-def test_nothing_is_known_of_an_account_that_was_never_listed() -> None:
+def test_of_an_account_without_a_listing_nothing_is_known() -> None:
     for error, up in ((None, None), ("vastai: no answer", 0.0)):
         found = of(summary=FleetSummary(levels={"healthy": 0}), error=error)
         assert found.get("account_up") == up
         assert found.by("members", "level") == {} and found.get("fleet_dollars_per_hour") is None
     assert of(summary=FleetSummary(levels={"healthy": 0}), listed_at=EPOCH).get("members", level="healthy") == 0.0
-
-
-def test_a_listing_that_failed_leaves_no_credit() -> None:
     summary = FleetSummary(dollars_per_hour=1.0, credit=50.0, credit_hours=50.0)
     found = of(summary=summary, listed_at=EPOCH - 60, error="vastai: no answer")
     assert found.get("credit_dollars") is None and found.get("credit_remaining_seconds") is None
@@ -226,13 +202,10 @@ def test_alerts_are_counted_by_kind_and_level() -> None:
     assert found.get("recent_alerts", kind='rule:"odd"\\name', level="warning") == 1.0
 
 
-def test_the_newest_answer_of_all_is_the_last_look() -> None:
+def test_the_newest_answer_of_all_is_the_last_look_and_late_ones_are_told() -> None:
     rows = [row(key, last_updated=EPOCH - age) for key, age in (("a", 5), ("b", 2), ("c", 9))]
     assert of(*rows).get("last_look_timestamp_seconds") == EPOCH - 2
     assert of(*rows, listed_at=EPOCH - 1).get("last_look_timestamp_seconds") == EPOCH - 1
-
-
-def test_lateness_is_0_when_looks_are_in_time_and_absent_when_it_is_unknown() -> None:
     found = [of(row(**TRAINS), late=late).get("fleet_looks_late_seconds") for late in (None, 0.0, 40.5)]
     assert found == [None, 0.0, 40.5]
 
@@ -307,11 +280,6 @@ def test_any_text_in_a_label_parses_and_lies_to_nobody(text: str) -> None:
     assert written.encode() and "why" not in written
 
 
-def test_a_label_is_what_was_written_once_it_is_unescaped() -> None:
-    key = 'k8s://ns/pod#C:\\new "x"\\'
-    assert of(row(key, verdict=RUNS)).get("up", member=key) == 1.0
-
-
 def test_secrets_are_masked_and_members_stay_apart() -> None:
     keys = [f"ssh://me:{word}@gpu1" for word in ("hunter22hunter22", "correct-horse-battery")]
     text = format_metrics(FleetSnapshot(EPOCH, tuple(row(key, verdict=RUNS) for key in keys)), DEFAULT_THRESHOLDS)
@@ -319,12 +287,11 @@ def test_secrets_are_masked_and_members_stay_apart() -> None:
     assert set(Metrics(text).by("up", "member")) == {"ssh://me:***@gpu1", "ssh://me:***@gpu1~2"}
     long = format_metrics(FleetSnapshot(EPOCH, (row(f"{'x ' * 85}hf_{'aB3' * 20}"),)), DEFAULT_THRESHOLDS)
     assert "hf_" not in long  # it is masked before the label is cut
-
-
-def test_the_reason_and_message_of_a_member_are_in_no_label() -> None:
     said = {"message": "free text one", "error": "free text two", "absent": "free text three"}
     text = format_metrics(FleetSnapshot(EPOCH, (row(**said),), error="free text four"), DEFAULT_THRESHOLDS)
     assert "free text" not in text
+    key = 'k8s://ns/pod#C:\\new "x"\\'
+    assert of(row(key, verdict=RUNS)).get("up", member=key) == 1.0
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf, 1e308, -1e308, -1.0, 0.0, 5e-324, True])

@@ -109,12 +109,6 @@ def said(metrics: TrainingMetrics, now: float | None = None) -> tuple[str, str]:
     return health.level, health.reason
 
 
-def test_beside_a_failed_member_is_the_cause_and_no_message_of_its_process() -> None:
-    found = row(status="failed", verdict=DIED, message="no process 4711").health()
-    assert (found.beside_state, found.brief) == (DIED.reason, "failed")
-    assert row(status="exited", message="OOM").health().beside_state == "OOM"
-
-
 def test_health_and_its_reason() -> None:
     for values, expected in [
         ({"status": "lost", **BUSY}, ("error", "it is no longer in the account")),
@@ -148,22 +142,25 @@ def test_health_and_its_reason() -> None:
         assert said(row(**values)) == expected, values
 
 
-def test_every_state_of_the_judge_has_a_level() -> None:
+def test_every_state_of_the_judge_has_a_level_and_a_bounded_reason() -> None:
     levels = {"ok": "healthy", "warning": "warning", "failed": "error", "unknown": "unknown"}
     for state in STATES:
         for verdict, level in levels.items():
             found = row(verdict=Verdict(state, verdict, "for a reason")).health()
             assert found.level == ("error" if state == "failed" else "warning" if state == "stopped" else level)
             assert "for a reason" in found.reason
+    long = [Verdict(state, "failed", "x" * 9000) for state in STATES]
+    for seen in (row("exited", message="x" * 9000), row(error="x" * 9000), *(row(verdict=each) for each in long)):
+        assert len(seen.health(now=5.0).reason) <= 220
+    found = row(status="failed", verdict=DIED, message="no process 4711").health()
+    assert (found.beside_state, found.brief) == (DIED.reason, "failed")
+    assert row(status="exited", message="OOM").health().beside_state == "OOM"
 
 
-def test_a_status_nobody_has_heard_of_is_unknown() -> None:
+def test_what_nobody_has_looked_at_or_heard_of_is_unknown() -> None:
     for status in ("recycling", "ok", "", "x" * 9000):
         found = row(status, verdict=RUNS, **BUSY).health()
         assert found.level == "unknown" and "is unknown to this version" in found.reason and len(found.reason) < 100
-
-
-def test_what_nobody_has_looked_at_is_unknown() -> None:
     for seen in (row(), row(gpu_util=85.0), row(verdict=NOBODY_LOOKED, **BUSY), row("unknown", gpu_util=3.0)):
         assert seen.health().level == "unknown" and "not checked yet" in seen.health().reason
 
@@ -236,15 +233,12 @@ def test_values_as_they_should_be_are_no_warning() -> None:
         assert "GPU" not in row(status, gpu_util=0.0).health().reason, status
 
 
-def test_the_reason_of_a_run_that_makes_steps_names_the_step_that_the_row_shows() -> None:
+def test_what_makes_steps_names_its_step_and_a_row_by_hand_its_values() -> None:
     sure = replace(RUNS, reason="step 68 of 100", confidence="high")
     assert said(row(verdict=sure, **BUSY)) == ("healthy", "step 70 of 100")
     assert said(row(verdict=sure)) == ("healthy", "step 68 of 100")
     doubtful = replace(RUNS, reason="step 68 of 100: its GPUs are busy", confidence="low")
     assert said(row(verdict=doubtful, **BUSY)) == ("healthy", doubtful.reason)
-
-
-def test_a_row_put_together_by_hand_is_healthy_by_its_values() -> None:
     assert said(row(**BUSY)) == ("healthy", "step 70 of 100")
     assert said(row(epoch=1.5, total_epochs=3)) == ("healthy", "epoch 1.5 of 3")
     assert said(row(loss=0.5)) == ("healthy", "loss 0.5")
@@ -271,12 +265,6 @@ def test_thresholds_decide_and_none_means_never() -> None:
     assert seen.health(Thresholds(5.1, None, None)).reason == "GPU at only 5 %; step 70 of 100"
     levels = [row(gpu_util=each, step=5).health_status() for each in (85.0, 5.0)]
     assert [*levels, row().health_status()] == ["healthy", "warning", "unknown"]
-
-
-def test_reasons_are_bounded_whatever_was_said() -> None:
-    long = [Verdict(state, "failed", "x" * 9000) for state in STATES]
-    for seen in (row("exited", message="x" * 9000), row(error="x" * 9000), *(row(verdict=each) for each in long)):
-        assert len(seen.health(now=5.0).reason) <= 220
 
 
 def test_a_failure_is_only_what_is_known_to_be_one() -> None:
@@ -340,9 +328,6 @@ def test_the_least_used_of_several_gpus_is_a_warning_that_their_mean_hides() -> 
     assert (health.level, health.brief, health.fields) == ("warning", "GPU 5 at 0 %", ("lowest_gpu",))
     assert health.reason.startswith("GPU 5 at only 0 %, 87 % on average; ")
     assert seen.health(Thresholds(low_gpu=None)).level == "healthy"
-
-
-def test_one_gpu_and_unknown_ones_have_no_lowest() -> None:
     assert row(gpus=(Gpu(0, utilization=3.0),)).lowest_gpu() is None
     assert row(gpus=(Gpu(0), Gpu(1))).lowest_gpu() is None and row().lowest_gpu() is None
     assert row(gpus=(Gpu(0), Gpu(1, utilization=40.0))).lowest_gpu() == 40.0

@@ -37,6 +37,13 @@ def test_a_trend_tells_first_last_bounds_and_how_much_is_known() -> None:
     found = trend(seen({"loss": 4.0}, {"loss": None}, {}, {"loss": 1.0}, {"loss": 2.0}), "loss")
     assert (found.first, found.last, found.low, found.high) == (4, 2, 1, 4)
     assert found.known == pytest.approx(0.6) and found.mean == pytest.approx(7 / 3)
+    found = trend(seen({"loss": 3.0}, {"loss": math.inf}, {"loss": 1.0}, {"loss": math.nan}), "loss")
+    assert found.last is not None and math.isnan(found.last)
+    assert (found.low, found.high, found.mean, found.per_hour) == (1, 3, 2, pytest.approx(-60))
+    found = trend(seen({"loss": 1.7e308}, {"loss": -1.7e308}), "loss")
+    assert (found.mean, found.per_hour) == (0, None)
+    many = trend(seen(*({"loss": 1.7e308} for _ in range(5 * MOST_POINTS))), "loss")
+    assert many.mean == pytest.approx(1.7e308) and many.per_hour == 0
 
 
 def test_what_was_never_known_has_no_trend_and_one_value_no_slope() -> None:
@@ -49,47 +56,25 @@ def test_what_was_never_known_has_no_trend_and_one_value_no_slope() -> None:
     assert trend(again, "loss").per_hour is None
 
 
-def test_a_few_wild_values_do_not_move_the_slope() -> None:
+def test_a_few_wild_values_and_a_dense_end_do_not_outweigh_the_rest() -> None:
     chance = random.Random(1)
     rows = [{"total_cost": 1e9 if at % 7 == 3 else at / 60 * 2.5 + chance.gauss(0, 0.01)} for at in range(150)]
     assert trend(seen(*rows), "total_cost").per_hour == pytest.approx(2.5, rel=0.02)
-
-
-def test_a_nan_is_seen_at_the_end_and_counts_nowhere_else() -> None:
-    found = trend(seen({"loss": 3.0}, {"loss": math.inf}, {"loss": 1.0}, {"loss": math.nan}), "loss")
-    assert found.last is not None and math.isnan(found.last)
-    assert (found.low, found.high, found.mean, found.per_hour) == (1, 3, 2, pytest.approx(-60))
-
-
-def test_the_densely_seen_end_does_not_outweigh_the_rest() -> None:
     old = [FleetSample(BEGIN + 300 * at, {"gpu_utilization": 0.0}) for at in range(288)]
     new = [FleetSample(BEGIN + 86_400 + 10 * at, {"gpu_utilization": 100.0}) for at in range(8640)]
     assert trend([*old, *new], "gpu_utilization").mean == pytest.approx(50, abs=1)
 
 
-def test_the_largest_floats_have_a_mean_and_an_unknown_slope() -> None:
-    found = trend(seen({"loss": 1.7e308}, {"loss": -1.7e308}), "loss")
-    assert (found.mean, found.per_hour) == (0, None)
-    many = trend(seen(*({"loss": 1.7e308} for _ in range(5 * MOST_POINTS))), "loss")
-    assert many.mean == pytest.approx(1.7e308) and many.per_hour == 0
-
-
 # ---------------------------------------------------------------- parts of a time
 
 
-def test_a_series_has_a_blank_where_nothing_was_seen() -> None:
+def test_a_series_has_as_many_parts_as_samples_and_blanks_where_nothing_was_seen() -> None:
     rows: list[dict[str, float | None]] = [{"loss": 1.0}] * 4 + [{"loss": None}] * 4 + [{"loss": math.nan}, {}, {}, {}]
     samples = seen(*rows, every=10)
     first, middle, last = series(samples, "loss", 3, BEGIN, BEGIN + 120)
     assert first == 1 and middle is None and last is not None and math.isnan(last)
-
-
-def test_few_samples_make_few_parts_without_gaps() -> None:
     found = series(seen(*({"step": float(at)} for at in range(10))), "step", 40, BEGIN, BEGIN + 540)
     assert len(found) == 6 and None not in found and found == sorted(found, key=lambda value: value or 0)
-
-
-def test_what_is_outside_of_the_time_is_left_out() -> None:
     samples = seen({"step": 1}, {"step": 2}, {"step": 3})
     assert series(samples, "step", 1, BEGIN + 60, BEGIN + 60) == [2]
     assert series(samples, "step", 5, BEGIN + 500, BEGIN + 600) == [None]
@@ -99,16 +84,13 @@ def test_what_is_outside_of_the_time_is_left_out() -> None:
 # ---------------------------------------------------------------- money
 
 
-def test_the_newest_price_is_projected() -> None:
+def test_the_newest_price_or_the_slope_of_the_total_is_projected() -> None:
     price: dict[str, float | None] = {"cost_per_hour": 2.0, "total_cost": 1.1, "eta_seconds": 7200.0}
     found = project_cost(seen({"cost_per_hour": 1.0, "total_cost": 1.0}, price), hours=24)
     assert (found.dollars_per_hour, found.spent, found.hours, found.dollars) == (2, 1.1, 24, 48)
     assert found.to_completion == 4
     assert project_cost(seen({**price, "eta_seconds": 60.0}, {}), hours=1).to_completion is None
     assert project_cost(seen({**price, "eta_seconds": -60.0}), hours=1).to_completion is None
-
-
-def test_without_a_price_the_slope_of_the_total_is_it() -> None:
     found = project_cost(seen(*({"total_cost": 5 + at / 60} for at in range(90))), hours=2)
     assert found.dollars_per_hour == pytest.approx(1) and found.dollars == pytest.approx(2)
     assert found.to_completion is None
@@ -138,42 +120,33 @@ def by_day(*members: list[FleetSample]) -> list[tuple[float | None, bool]]:
     return [(each.dollars if each.dollars is None else round(each.dollars, 9), each.at_least) for each in costs]
 
 
-def test_the_cost_of_a_day_is_what_the_total_rose_by() -> None:
+def test_the_cost_of_a_day_is_what_the_total_rose_by_over_the_time_between() -> None:
     seen = totals((0, 0.0), (0.25, 1.0), (0.5, 2.0), (1, 4.0), (1.5, 5.0), (2, 6.0), (3, 7.0))
     assert by_day(seen) == [(4, False), (2, False), (1, False)]
-
-
-def test_a_rise_across_midnight_or_a_gap_is_spread_over_the_time_between() -> None:
     assert by_day(totals((0, 0.0), (0.5, 1.0), (2.5, 9.0), (3, 9.5))) == [(3, False), (4, False), (2.5, False)]
     unknown_between = totals((0, 0.0), (0.5, 1.0), (1, None), (1.5, math.nan), (2.5, 9.0), (3, 9.5))
     assert by_day(unknown_between) == [(3, False), (4, False), (2.5, False)]
-
-
-def test_samples_around_the_days_count_for_the_part_within() -> None:
     assert by_day(totals((-1, 1.0), (4, 11.0))) == [(2, False)] * 3
-
-
-def test_a_total_below_half_means_a_new_rental() -> None:
     assert by_day(totals((0, 0.0), (1, 10.0), (2, 1.5), (3, 2.0))) == [(10, False), (1.5, False), (0.5, False)]
     assert by_day(totals((0, 0.0), (1, 10.0), (2, 9.0), (3, 12.0))) == [(10, False), (0, False), (3, False)]
 
 
-def test_what_is_not_known_is_not_zero() -> None:
+def test_what_is_not_known_is_not_zero_and_a_sum_with_it_at_least_so_much() -> None:
     for seen in ([], totals((1, None)), totals((1, 5.0)), totals((1, 5.0), (1, 5.0))):
         assert by_day(seen) == [(None, True)] * 3
     assert cost_by_day([], DAYS) == [Cost(None, True)] * 3
     assert cost_by_day([totals((0, 1.0), (1, 2.0))], DAYS[:1]) == []
+    assert add_costs([Cost(1.0, False), Cost(None, False), Cost(2.0, False)]) == Cost(3.0, False)
+    assert add_costs([Cost(1.0, False), Cost(None, True)]) == Cost(1.0, True)
+    assert add_costs([Cost(None, True)]) == Cost(None, True) and add_costs([]) == Cost(None, False)
 
 
-def test_before_the_first_sample_it_may_have_cost_more_if_it_was_rented_then() -> None:
+def test_before_the_first_and_after_the_last_sample_it_may_have_cost_more() -> None:
     assert by_day(totals((1.5, 10.0), (2, 11.0), (3, 13.0))) == [(None, True), (1, True), (2, False)]
     assert by_day(totals((1.5, 0.5), (2, 1.5), (3, 3.5))) == [(None, False), (1, True), (2, False)]
     assert by_day(totals((1.5, 0.0), (2, 1.0), (3, 3.0))) == [(None, False), (1, False), (2, False)]
     assert by_day(totals((1.5, 9.0), (2, 0.5), (3, 1.5)))[0] == (None, True), "of an earlier rental"
     assert by_day(totals((1.5, 9.0), (2, 9.0), (3, 9.0)))[:2] == [(None, True), (0, True)]
-
-
-def test_after_the_last_sample_it_may_have_cost_more_unless_it_is_gone() -> None:
     assert by_day(totals((0, 0.0), (1.5, 3.0))) == [(2, False), (1, True), (None, True)]
     assert by_day(totals((0, 0.0), (1.5, 3.0), status="lost")) == [(2, False), (1, False), (None, False)]
     assert by_day(totals((0, 0.0), (3 - 200 / DAY, 3.0)))[2][1] is False
@@ -184,12 +157,6 @@ def test_members_on_one_machine_share_its_cost() -> None:
     assert by_day(whole, whole) == by_day(whole[:4], whole[2:]) == by_day(whole[3:], whole[:4]) == by_day(whole)
     assert by_day(whole, whole[:1] + whole[-1:]) == by_day(whole)
     assert by_day(whole[:2], whole[5:]) == by_day(whole[5:], whole[:2]) == by_day(whole), "what is between is known"
-
-
-def test_a_sum_is_at_least_so_much_if_one_part_is() -> None:
-    assert add_costs([Cost(1.0, False), Cost(None, False), Cost(2.0, False)]) == Cost(3.0, False)
-    assert add_costs([Cost(1.0, False), Cost(None, True)]) == Cost(1.0, True)
-    assert add_costs([Cost(None, True)]) == Cost(None, True) and add_costs([]) == Cost(None, False)
 
 
 # ---------------------------------------------------------------- side by side
@@ -228,16 +195,15 @@ def test_runs_are_compared_at_the_highest_step_that_all_have_reached() -> None:
     assert slow.loss_trend_per_1000_steps == pytest.approx(-1)
 
 
-def test_a_run_that_was_not_watched_at_the_common_step_has_no_loss_there() -> None:
+def test_what_was_undone_or_not_watched_is_not_compared() -> None:
     early, late = compare_runs({"early": run(1, 31), "late": run(1, 31, first=5000)})
     assert late.common_step == 300 and late.loss_at_common_step is None and early.loss_at_common_step is not None
-
-
-def test_a_run_that_went_back_to_a_checkpoint_forgets_what_was_after_it() -> None:
     samples = [*run(1, 51, loss=4.0), *run(1, 11, loss=2.0, first=200)]
     [found] = compare_runs({"run": samples})
     assert (found.last_step, found.common_step) == (300, 300) and found.loss_at_common_step == pytest.approx(1.7)
     assert found.best_loss == pytest.approx(1.7) and found.best_loss_step == 300
+    [found] = compare_runs({"run": [*run(9, 51, first=100), *run(1, 11, first=100)]})
+    assert (found.median_steps_per_second, found.common_step) == (1, 200)
 
 
 def one(*rows: dict[str, float | None]) -> RunComparison:
@@ -245,15 +211,14 @@ def one(*rows: dict[str, float | None]) -> RunComparison:
     return found
 
 
-def test_a_step_that_stands_keeps_its_loss_while_none_is_seen() -> None:
+def test_a_loss_that_is_not_seen_or_nan_or_without_steps_is_not_the_best() -> None:
     found = one({"step": 5, "loss": 2.0}, {"step": 5, "loss": None}, {"step": 5})
     assert (found.last_loss, found.best_loss, found.best_loss_step, found.loss_at_common_step) == (2, 2, 5, 2)
-
-
-def test_a_loss_of_nan_is_the_last_and_not_the_best() -> None:
     found = one({"step": 1, "loss": 2.0}, {"step": 2, "loss": math.nan})
     assert found.last_loss is not None and math.isnan(found.last_loss)
     assert (found.best_loss, found.best_loss_step, found.loss_at_common_step) == (2, 1, None)
+    found = one({"loss": 3.0}, {"loss": 2.0}, {"loss": 2.5})
+    assert (found.best_loss, found.best_loss_step, found.common_step, found.last_loss) == (None, None, None, 2.5)
 
 
 def test_of_a_run_of_which_nothing_is_known_all_is_unknown() -> None:
@@ -262,16 +227,8 @@ def test_of_a_run_of_which_nothing_is_known_all_is_unknown() -> None:
     assert (nothing.median_steps_per_second, nothing.mean_gpu_utilization, nothing.total_cost) == (None, None, None)
     assert (nothing.dollars_per_1000_steps, nothing.loss_trend_per_1000_steps) == (None, None)
     assert other.common_step == 20 and compare_runs({}) == ()
-
-
-def test_steps_that_cost_nothing_known_or_were_not_made_have_no_price() -> None:
     for later in ({"step": 5, "total_cost": 2.0}, {"step": 6, "total_cost": 0.5}):
         assert one({"step": 5, "total_cost": 1.0}, later).dollars_per_1000_steps is None
-
-
-def test_a_loss_without_steps_is_not_compared() -> None:
-    found = one({"loss": 3.0}, {"loss": 2.0}, {"loss": 2.5})
-    assert (found.best_loss, found.best_loss_step, found.common_step, found.last_loss) == (None, None, None, 2.5)
 
 
 def test_what_a_run_did_after_the_others_changes_nothing_that_is_compared() -> None:
@@ -284,11 +241,6 @@ def test_what_a_run_did_after_the_others_changes_nothing_that_is_compared() -> N
         assert getattr(more, name) == getattr(whole, name) is not None, name
     assert (more.last_step, more.last_loss, more.total_cost) == (900, 0.1, 50.0)
     assert (whole.best_loss_step, whole.last_step, whole.total_cost) == (600, 600, pytest.approx(1.3))
-
-
-def test_steps_that_were_undone_are_not_compared() -> None:
-    [found] = compare_runs({"run": [*run(9, 51, first=100), *run(1, 11, first=100)]})
-    assert (found.median_steps_per_second, found.common_step) == (1, 200)
 
 
 def test_which_steps_were_compared_is_told() -> None:
