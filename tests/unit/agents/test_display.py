@@ -44,22 +44,16 @@ def history(tmp_path: Path) -> History:
     return History(Store(str(tmp_path)))
 
 
-def test_samples_are_charts_with_gaps_where_nothing_is_known() -> None:
+def test_samples_are_charts_and_in_a_terminal_lines_of_blocks() -> None:
     charts = charts_of(show(SAMPLES))
     assert list(charts) == ["Loss", "GPU (%)"], "of what is known only"
     assert lines_of(charts["Loss"]) == 3 and lines_of(charts["GPU (%)"]) == 1
     assert "from 4.000" in charts["Loss"].get("aria-label", "")
     assert any(each.get("class") == "odd" for each in charts["Loss"].iter(f"{SVG}path"))
-
-
-def test_a_terminal_gets_a_line_of_blocks_for_each_chart() -> None:
     text = f"{show(SAMPLES)}"
     assert text.splitlines()[0] == "7 samples: of 6m"
     assert re.search(r"^[▁-█! ]{40}  Loss: from 4.000, to 1.500, between 1.500 and 4.000$", text, re.MULTILINE)
     assert "<" not in text and len(text.splitlines()) == 3
-
-
-def test_observations_are_charts_of_what_they_saw() -> None:
     looks = [Observation(NOW + at, step=at, loss=2.0 / (at + 1), steps_per_second=1.0) for at in range(9)]
     assert list(charts_of(show(looks[::-1]))) == ["Loss", "Speed (steps/s)"]
     assert charts_of(show([Observation(NOW, None)])) == {}
@@ -123,14 +117,11 @@ def odd_value(rng: random.Random, depth: int = 0) -> object:
     return rng.choice([b"\xff", {1, 2}, rng.random()])
 
 
-def test_odd_values_are_shown_whatever_they_are() -> None:
+def test_odd_values_and_samples_are_shown_whatever_they_are() -> None:
     rng = random.Random(7)
     for _ in range(1000):
         shown = show(odd_value(rng))
         assert body_of(shown) is not None and f"{shown}"
-
-
-def test_odd_samples_are_charts() -> None:
     rng = random.Random(8)
     for _ in range(200):
         times = [rng.choice([nan, inf, -5.0, 0.0, 1e308, NOW, NOW + rng.random()]) for _ in range(8)]

@@ -41,19 +41,20 @@ def test_a_broken_message_is_refused() -> None:
     assert protocol.read_message({"jsonrpc": "2.0", "id": 1, "result": {}}) is None  # an answer that nobody asked for
 
 
-def test_a_version_that_is_not_served_names_those_that_are() -> None:
-    meta = {**META, protocol.VERSION_KEY: "1900-01-01"}
-    error = refusal(protocol.read_message, {**REQUEST, "params": {"_meta": meta}})
-    assert error.code == protocol.UNSUPPORTED_VERSION
-    assert error.data == {"supported": ["2026-07-28"], "requested": "1900-01-01"}
-
-
-def test_the_era_is_that_of_each_request() -> None:
+def test_the_era_is_that_of_each_request_and_results_name_theirs() -> None:
     stateless = protocol.read_message({**REQUEST, "params": {"_meta": META}})
     plain = protocol.read_message(REQUEST)
     assert stateless and stateless.version == "2026-07-28" and plain and plain.version is None
     begins = protocol.read_message({**REQUEST, "method": "initialize", "params": {"_meta": META}})
     assert begins and begins.version is None
+    result = protocol.stateless_result({"tools": [], "_meta": {"a": 1}})
+    assert result["resultType"] == "complete"
+    assert result["_meta"] == {"a": 1, protocol.SERVER_KEY: protocol.SERVER}
+    assert json.dumps(result)
+    meta = {**META, protocol.VERSION_KEY: "1900-01-01"}
+    error = refusal(protocol.read_message, {**REQUEST, "params": {"_meta": meta}})
+    assert error.code == protocol.UNSUPPORTED_VERSION
+    assert error.data == {"supported": ["2026-07-28"], "requested": "1900-01-01"}
 
 
 def test_a_handshake_gets_the_version_that_it_asks_for_or_the_newest() -> None:
@@ -62,10 +63,3 @@ def test_a_handshake_gets_the_version_that_it_asks_for_or_the_newest() -> None:
     for version in ("2031-01-01", "2026-07-28"):
         assert protocol.agreed_version({"protocolVersion": version}) == "2025-11-25"
     assert refusal(protocol.agreed_version, {"protocolVersion": 5}).code == protocol.INVALID_PARAMS
-
-
-def test_a_stateless_result_names_its_type_and_the_server() -> None:
-    result = protocol.stateless_result({"tools": [], "_meta": {"a": 1}})
-    assert result["resultType"] == "complete"
-    assert result["_meta"] == {"a": 1, protocol.SERVER_KEY: protocol.SERVER}
-    assert json.dumps(result)

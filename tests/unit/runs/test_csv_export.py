@@ -107,7 +107,7 @@ def test_a_loss_that_is_no_finite_number_is_one_for_programs_that_read_it(tmp_pa
     assert [found["Loss"] for found in matrix(tmp_path)] == losses
 
 
-def test_rows_of_an_earlier_look_are_not_written_again(tmp_path: Path) -> None:
+def test_a_program_started_again_goes_on_and_writes_no_row_of_an_earlier_look(tmp_path: Path) -> None:
     file = RunCsv(str(tmp_path))
     file.write(shot(row()))
     file.write(shot(row()))
@@ -208,12 +208,15 @@ def test_a_file_with_another_header_is_kept_under_another_name(tmp_path: Path) -
     assert (tmp_path / "llama_matrix.2.csv").read_bytes() == b"Timestamp,Old1\r\n1,2\r\n"
 
 
-def test_a_file_or_folder_that_is_taken_away_is_made_again_with_its_header(tmp_path: Path) -> None:
+def test_a_folder_that_is_taken_away_is_made_again_and_one_that_cannot_be_is_told(tmp_path: Path) -> None:
     file = RunCsv(str(tmp_path / "csv"))
     file.write(shot(row()))
     (tmp_path / "csv" / "llama_matrix.csv").unlink()
     file.write(shot(row(), at=1))
     assert len(matrix(tmp_path / "csv")) == 1
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match="csv_dir"):
+        RunCsv(str(tmp_path / "file" / "csv"))
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
@@ -224,12 +227,6 @@ def test_what_is_no_file_is_an_error_and_hangs_nothing(tmp_path: Path, kind: str
     with pytest.raises(TrainingMonitorError, match="llama_matrix.csv"):
         file.write(shot(row(), row("other")))
     assert len(matrix(tmp_path, "other")) == 1
-
-
-def test_a_folder_that_cannot_be_made_is_told_at_once(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SettingsError, match="csv_dir"):
-        RunCsv(str(tmp_path / "file" / "csv"))
 
 
 @contextmanager

@@ -98,13 +98,10 @@ def test_the_runs_of_a_group_are_listed_with_its_name(tmp_path: Path) -> None:
     assert list_run_files(tmp_path)[1] == replace(run_files(tmp_path / "sweep" / "lr2"), name="sweep/lr2")
 
 
-def test_names_are_unique_whatever_stands_there() -> None:
+def test_names_are_unique_and_runs_stand_in_natural_order(tmp_path: Path) -> None:
     found = runs_from_names(iter(["a.json", "b.json", "progress.json"]), ["a", "b", "c"], here="a")
     assert [files.name for files in found] == ["a", "a/", "a//", "b", "b/", "c"]
     assert len({files.progress_path for files in found}) == 6
-
-
-def test_runs_stand_in_natural_order(tmp_path: Path) -> None:
     for name in ("run-10", "Run-9", "run-2b", "run-2", "run-02", "7", "ü", f"run-{'9' * 200}"):
         (tmp_path / f"{name}.json").write_text("{}")
     assert names(tmp_path) == ["7", "run-02", "run-2", "run-2b", "Run-9", "run-10", f"run-{'9' * 200}", "ü"]

@@ -19,16 +19,10 @@ def test_the_memory_of_a_process_is_summed_over_all_gpus() -> None:
     assert (sample.gpu_mib, sample.gpu_total_mib, sample.gpu_error) == ({7: 15.0}, 160.0, None)
 
 
-def test_one_part_that_is_not_known_makes_the_sum_unknown() -> None:
+def test_one_unknown_part_makes_the_sum_unknown_and_no_process_none() -> None:
     rows = (GpuProcess(7, "python", None, None), GpuProcess(8, "python", None, 1.0))
     memory = add_up_gpus(GpuTable((gpu(0, 10.0), gpu(1, None, None))), rows)
     assert memory == GpuMemory(error="nvidia-smi does not report the GPU use of process 7")
-
-
-def test_no_process_on_a_gpu_is_known_to_be_none() -> None:
     assert add_up_gpus(GpuTable((gpu(0, 0.0),)), ()) == GpuMemory({}, 80.0)
-
-
-def test_a_driver_that_complains_is_no_empty_gpu() -> None:
     memory = add_up_gpus(GpuTable((), "No devices were found"), ())
     assert memory == GpuMemory(error="nvidia-smi: No devices were found")

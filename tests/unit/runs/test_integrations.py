@@ -145,21 +145,18 @@ def test_a_hugging_face_training_of_any_length_shows_how_far_it_is(
     assert written(tmp_path)["status"] == "FINISHED"
 
 
-def test_a_hook_that_is_handed_rubbish_warns_once(monitor: TrainingMonitor) -> None:
+def test_every_hook_is_answered_and_one_that_is_handed_rubbish_warns_once(monitor: TrainingMonitor) -> None:
+    for callback in (HuggingFaceCallback(monitor), LightningCallback(monitor)):
+        assert callback.on_something_of_next_year(1, 2, x=3) is None
+        assert not hasattr(callback, "state") and not hasattr(callback, "__len__")
+        assert copy.deepcopy(callback).monitor is monitor
+        assert type(pickle.loads(pickle.dumps(callback))) is type(callback)
     callback = HuggingFaceCallback(monitor)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
             callback.on_step_begin(None, None, None)
     assert len(caught) == 1 and "on_step_begin" in str(caught[0].message)
-
-
-def test_every_hook_is_answered_but_no_other_name(monitor: TrainingMonitor) -> None:
-    for callback in (HuggingFaceCallback(monitor), LightningCallback(monitor)):
-        assert callback.on_something_of_next_year(1, 2, x=3) is None
-        assert not hasattr(callback, "state") and not hasattr(callback, "__len__")
-        assert copy.deepcopy(callback).monitor is monitor
-        assert type(pickle.loads(pickle.dumps(callback))) is type(callback)
 
 
 class Tensor:

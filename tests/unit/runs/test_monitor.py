@@ -488,15 +488,12 @@ def test_any_value_becomes_a_number_or_a_short_text(subtests: pytest.Subtests) -
             assert plain_value(value) == plain
 
 
-def test_an_object_that_hides_what_it_is_costs_no_status(tmp_path: Path) -> None:
+def test_values_that_hide_what_they_are_or_have_no_json_cost_no_status(tmp_path: Path) -> None:
     with told() as messages, monitor_in(tmp_path) as monitor:
         monitor.update_metrics(loss=1.0, proxy=Unbound())
     document = read(tmp_path / "run.json")
     assert (document["status"], document["metrics"]) == ("FINISHED", {"loss": 1.0, "proxy": "Unbound: unbound"})
     assert messages == []
-
-
-def test_json_has_no_nan_but_its_text() -> None:
     assert [written(value) for value in (math.nan, math.inf, -math.inf, 1.0)] == ["nan", "inf", "-inf", 1.0]
 
 
@@ -573,7 +570,7 @@ def test_what_is_handed_in_where_nobody_writes_is_not_gathered(tmp_path: Path) -
         assert not monitor._metrics
 
 
-def test_the_values_of_a_long_run_are_thinned_evenly() -> None:
+def test_the_values_of_a_long_run_are_thinned_evenly_and_earlier_steps_replace_later() -> None:
     history = GrowingHistory()
     for number in range(100_000):
         history.add(number, float(number))
@@ -584,9 +581,6 @@ def test_the_values_of_a_long_run_are_thinned_evenly() -> None:
     assert len(gaps) == 1
     history.add(100_000, math.nan)
     assert history.written()["values"][-1] == "nan"
-
-
-def test_a_value_of_an_earlier_step_takes_the_place_of_later_ones() -> None:
     history = GrowingHistory([(1, 1.0), (50, 0.5), (90, None)])
     for step, value in ((60, 6.0), (61, 7.0), (61, 6.1)):
         history.add(step, value)
@@ -810,7 +804,12 @@ def test_a_misused_call_is_named_where_it_stands(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_losses_and_learning_rates_have_a_place_before_others(tmp_path: Path) -> None:
+def test_long_names_stay_apart_and_losses_have_a_place_before_others(tmp_path: Path) -> None:
+    start, end = "model." * 30, ".weight/grad_norm" * 10
+    with monitor_in(tmp_path) as monitor:
+        monitor.update_metrics({f"{start}{number}{end}": number for number in range(3)})
+    metrics = read(tmp_path / "run.json")["metrics"]
+    assert sorted(metrics.values()) == [0, 1, 2] and all(len(name) == 100 for name in metrics)
     with told(), monitor_in(tmp_path) as monitor:
         monitor.update_metrics({f"layer {number}": number for number in range(300)})
         monitor.update_metrics(loss=1.0, val_loss=2.0)
@@ -819,14 +818,6 @@ def test_losses_and_learning_rates_have_a_place_before_others(tmp_path: Path) ->
     wanted = {"loss", "val_loss", "lr-AdamW/pg1", "learning_rate"}
     assert len(document["metrics"]) == 200 and wanted < document["metrics"].keys()
     assert wanted < document["history"].keys() and len(document["history"]) == 32
-
-
-def test_long_names_stay_apart(tmp_path: Path) -> None:
-    start, end = "model." * 30, ".weight/grad_norm" * 10
-    with monitor_in(tmp_path) as monitor:
-        monitor.update_metrics({f"{start}{number}{end}": number for number in range(3)})
-    metrics = read(tmp_path / "run.json")["metrics"]
-    assert sorted(metrics.values()) == [0, 1, 2] and all(len(name) == 100 for name in metrics)
 
 
 def test_a_lasting_change_of_speed_is_in_the_file_within_a_minute(tmp_path: Path) -> None:

@@ -122,11 +122,14 @@ def test_a_file_that_is_cut_or_goes_away_ends_it_with_the_reason(file: File) -> 
         OutputSearch(fail, "needle", 1000, 1000, backwards=True).run(lambda: None)
 
 
-def test_an_empty_file_and_an_empty_direction_have_no_match(file: File) -> None:
+def test_a_line_longer_than_a_piece_is_found_and_an_empty_direction_has_no_match(file: File) -> None:
     assert search(file, "x").run(lambda: None) is None
     file.path.write_bytes(b"x\n")
     assert search(file, "x", 0, backwards=True).run(lambda: None) is None
     assert search(file, "x", 2).run(lambda: None) is None
+    file.path.write_bytes(b"x" * 3 * PIECE + b"needle" + b"y" * 3 * PIECE + b"\n")
+    line = found(file, search(file, "needle"))
+    assert line is not None and "needle" in line and len(line) <= 2 * PIECE
 
 
 SEEN = (
@@ -150,9 +153,3 @@ def test_what_is_seen_is_found_and_not_what_colours_or_hides_it(subtests: pytest
             assert may_contain(words)(b"before\n" + line + b"behind\n") >= is_seen
             file.path.write_bytes(numbered(50) + line + numbered(50))
             assert found(file, search(file, words)) == (render_line(lines[0]) if lines else None)
-
-
-def test_a_line_longer_than_a_piece_is_found_in_the_part_that_shows_it(file: File) -> None:
-    file.path.write_bytes(b"x" * 3 * PIECE + b"needle" + b"y" * 3 * PIECE + b"\n")
-    line = found(file, search(file, "needle"))
-    assert line is not None and "needle" in line and len(line) <= 2 * PIECE

@@ -72,28 +72,22 @@ def test_a_single_pause_changes_nothing(subtests: pytest.Subtests) -> None:
                         assert shown == pytest.approx(rate, rel=0.1), (pause, when)
 
 
-def test_steps_that_vary_are_no_change() -> None:
+def test_steps_that_vary_are_no_change_and_hide_none() -> None:
     for rate in (0.1, 0.5, 2.0, 20.0):
         for when, shown in rates([(0, rate)], max(3600.0, 200 / rate), spread=0.3):
             if when >= 40 / rate:
                 assert shown == pytest.approx(rate, rel=0.35), (rate, when)
-
-
-def test_steps_that_vary_do_not_hide_a_change() -> None:
     for rate in (0.5, 2.0, 20.0):
         shown = rates([(0, rate), (600, rate / 3)], 720, spread=0.2)
         assert at(shown, 660) == pytest.approx(rate / 3, rel=0.3)
 
 
-def test_a_pause_for_a_checkpoint_does_not_move_the_rate() -> None:
+def test_pauses_do_not_move_the_rate() -> None:
     pace, seconds = Pace(), 0.0
     for batch in range(1, 31):
         seconds += 60.0 if batch == 15 else 1.0
         pace.add(seconds, batch)
     assert pace.rate == pytest.approx(1.0, rel=0.05)
-
-
-def test_pauses_that_come_again_are_no_other_speed() -> None:
     pace, seconds = Pace(), 0.0
     for batch in range(1, 2001):
         seconds += 20.0 if batch % 40 == 0 else 1.0

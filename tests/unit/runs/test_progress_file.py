@@ -150,21 +150,21 @@ def test_a_wrong_value_hides_no_other(subtests: pytest.Subtests) -> None:
                     assert number is None or 0 <= number < 10**31
 
 
-def test_what_is_no_status_and_no_count_is_not_known() -> None:
+def test_a_status_a_count_and_an_exit_code_that_are_none_are_not_known() -> None:
     for status in (["RUNNING"], "running"):
         assert read(changed("status", value=status)).status is None
     for written, epoch in ((True, None), (1.5, None), (3.0, 3)):
         assert read(changed("state", "epoch", value=written)).epoch == epoch
+    for written, known in [(0, 0), (139, 139), *((value, None) for value in (-9, 256, "139", True, 1.5, [], None))]:
+        assert read(DOCUMENT | {"exit_code": written}).exit_code == known, written
+    assert read({key: value for key, value in DOCUMENT.items() if key != "exit_code"}).exit_code is None
 
 
-def test_names_and_texts_are_bounded_and_kept_as_they_are() -> None:
+def test_names_texts_and_points_are_bounded() -> None:
     document = changed("metrics", value={"a\nb": "x" * 5000, "m" * 5000: 1, "list": [1]})
     run = read(document | {"error_message": "E" * 10**6})
     assert run.metrics == {"a\nb": "x" * 200, "m" * 100: 1}
     assert len(run.error_message or "") == 4000
-
-
-def test_more_points_than_fit_are_thinned_and_the_last_one_is_kept() -> None:
     numbers = list(range(1000))
     history = read(changed("history", value={"loss": {"steps": numbers, "values": numbers}})).history["loss"]
     assert len(history.steps) == 64 and history.steps[-1] == 999
@@ -237,9 +237,3 @@ def test_a_plain_mapping_written_by_hand_is_understood() -> None:
     [variable] = read(changed("variables", "lr", "edit", value="0.5"), '{"lr": 0.5}').variables
     assert variable.pending is None  # it was answered by its text
     assert parse_control_file(control(a={"value": "x" * (MAX_VALUE + 1), "edit": "e"}, b="y")) == {"b": Edit("y", "y")}
-
-
-def test_an_exit_code_is_one_that_a_shell_can_tell_or_not_known() -> None:
-    for written, known in [(0, 0), (139, 139), *((value, None) for value in (-9, 256, "139", True, 1.5, [], None))]:
-        assert read(DOCUMENT | {"exit_code": written}).exit_code == known, written
-    assert read({key: value for key, value in DOCUMENT.items() if key != "exit_code"}).exit_code is None

@@ -45,25 +45,19 @@ def read_run(printed: str) -> Run:
     return ProgressSource("/p/run.json", "run").read_run().parse(Reply(printed, 0, 0.1))
 
 
-def test_the_whole_run_can_be_read() -> None:
+def test_the_whole_run_can_be_read_but_not_another_file() -> None:
     history = {"loss": {"steps": [1, 2], "values": [3.0, "nan"]}}
     run = read_run(f"{head(0)}{json.dumps(document(history=history, attempt=2))}")
     assert run.attempt == 2 and run.history["loss"].steps == (1, 2) and run.path == "/p/run.json"
-
-
-def test_a_run_without_a_file_or_with_another_one_is_not_read() -> None:
     for printed in ("state=missing\n", f"{head(0)}no JSON", f"{head(0)}{{}}"):
         with pytest.raises(TrainingMonitorError, match="/p/run.json"):
             read_run(printed)
 
 
-def test_it_tells_step_total_epoch_loss_and_rate() -> None:
+def test_it_tells_step_total_epoch_loss_rate_and_the_age_of_the_newest_step() -> None:
     told = parse_progress(read(json.dumps(document())).text)
     assert (told.step, told.total_steps, told.loss, told.steps_per_second) == (273, 1000, 2.5, 9.8)
     assert told.epochs_done == pytest.approx(1.36) and told.finished is None
-
-
-def test_the_age_is_that_of_the_newest_step() -> None:
     assert read(json.dumps(document(state={"step_at": 400.0}))).age == 603.0
     assert read(json.dumps(document(state={"step_at": None, "step": None, "batch": None}))).age == 103.0  # the start
 

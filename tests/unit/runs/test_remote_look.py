@@ -40,14 +40,12 @@ def listing(files: dict[str, str], *more: str, is_whole: bool = True) -> FolderL
 
 
 class TestFolder:
-    def test_each_file_comes_with_its_text(self) -> None:
+    def test_each_file_comes_with_its_text_whatever_its_name(self) -> None:
         files = {"a.json": '{"status": "RUNNING"}', "b/progress.json": "", "b/control.json": "{}\n"}
         found = listing(files)
         assert (found.root, found.names, found.timestamp) == ("/runs", tuple(files), 1_700_000_000.0)
         assert found.texts == files
         assert (found.refused, found.unread) == ({}, frozenset())
-
-    def test_a_name_may_hold_anything(self) -> None:
         names = ['it\'s "$(x)".json', "-rf.json", "a\nb.json", "x.json <==\ny.json", "==> z <==\n.json"]
         for name in [*names, "0123 name.json"]:
             assert listing({name: "{}", "other.json": "[]"}).texts == {name: "{}", "other.json": "[]"}, name
@@ -105,7 +103,7 @@ MEMORY = "MemTotal:       1000 kB\nMemFree:  5 kB\nMemAvailable:    400 kB\n"
 
 
 class TestMachine:
-    def test_it_is_what_it_says_of_itself(self) -> None:
+    def test_a_machine_is_what_it_says_of_itself_and_the_rest_not_known(self) -> None:
         sample = parse_machine(machine(), WORD)
         assert sample.identity == Identity(9, None, "gpu-1", "b-1", "pid:[4]")
         assert (sample.at, sample.ticks, sample.cores) == (1000.25, 100, 8)
@@ -114,20 +112,16 @@ class TestMachine:
         seven = sample.processes[7]
         assert (seven.start_ticks, seven.cpu_ticks, seven.rss_bytes, seven.threads) == (5000, 15, 250 * 4096, 4)
         assert sample.sees_all
-
-    def test_what_it_does_not_say_is_not_known(self) -> None:
         text = machine("boot=\nnamespace=\ncores=\n").replace(MEMORY, "")
         sample = parse_machine(text, WORD)
         assert (sample.identity.boot_id, sample.identity.pid_namespace, sample.cores) == (None, None, None)
         assert (sample.memory_bytes, sample.available_bytes) == (None, None)
 
-    def test_threads_belong_to_the_process_that_was_asked_for(self) -> None:
+    def test_threads_belong_to_their_process_and_no_name_forges_another(self) -> None:
         lines = "".join(f"==> /proc/7/task/{tid}/stat <==\n{tid} (t{tid}) {STAT}\n\n" for tid in (7, 8))
         text = machine(more=part("threads 7", lines + "==> /dev/null <==") + part("threads 5", ""))
         found = parse_machine(text, WORD).threads
         assert {pid: [each.pid for each in threads] for pid, threads in found.items()} == {7: [7, 8], 5: []}
-
-    def test_a_name_with_line_ends_forges_no_other_process(self) -> None:
         forged = f"==> /proc/50/stat <==\n50 (a\n7 (b) {STAT}\n\n==> /proc/1/stat <==\n1 (init) {STAT}\n"
         processes = parse_machine(machine(processes=forged), WORD).processes
         assert set(processes) == {50, 1}
@@ -178,8 +172,6 @@ class TestChunk:
         assert (chunk.size, chunk.start, chunk.data) == (9000, 4100, data[4:104])
         spaced = "\n".join(f" {row.hex(' ')}" for row in (data[:16], data[16:]))
         assert parse_chunk({**fields, "coding": "od"}, spaced, 100) == chunk
-
-    def test_a_file_that_grew_meanwhile_is_as_large_as_what_was_read(self) -> None:
         fields = {"size": "2", "start": "0", "begin": "0", "coding": "od"}
         assert parse_chunk(fields, "61 62 63 0a", 10).size == 4
 
@@ -217,20 +209,16 @@ class TestSignals:
                 process = Identity(7, 5000, "gpu-7")
                 assert describe_signals(part("0", said), WORD, [process], TERM) == (sentence,)
 
-    def test_what_cannot_be_seen_is_sent_nothing(self) -> None:
+    def test_what_cannot_be_seen_or_does_not_answer_is_said_to_be_so(self) -> None:
         for state in ["boot", "namespace", "unsure", "hidden", "never"]:
             [sentence] = describe_signals(part("0", f"{state}\n"), WORD, [Identity(7)], KILL)
             assert sentence.startswith("process 7: no signal was sent, "), state
-
-    def test_a_stop_and_a_continuation_say_what_they_did(self) -> None:
-        [stopped] = describe_signals(part("0", "left T\nx"), WORD, [Identity(7)], 19)
-        [goes_on] = describe_signals(part("0", "left S\nx"), WORD, [Identity(7)], 18)
-        assert stopped.endswith("it is stopped") and goes_on.endswith("it continues")
-
-    def test_no_answer_for_a_process_is_not_known(self) -> None:
         said = describe_signals(part("1", "ended\nx"), WORD, [Identity(7), Identity(8)], TERM)
         known = "process 8 (x): SIGTERM was sent, and the process has ended"
         assert said == ("process 7: the effect of SIGTERM is unknown", known)
+        [stopped] = describe_signals(part("0", "left T\nx"), WORD, [Identity(7)], 19)
+        [goes_on] = describe_signals(part("0", "left S\nx"), WORD, [Identity(7)], 18)
+        assert stopped.endswith("it is stopped") and goes_on.endswith("it continues")
 
 
 def test_hostile_replies_raise_nothing_but_our_errors() -> None:

@@ -140,14 +140,13 @@ class TestLooking:
         del machine.files["a.json"]
         assert runs.look(frozenset()).runs == ()
 
-    def test_a_machine_without_proc_still_shows_its_runs(self) -> None:
+    def test_a_machine_without_proc_shows_its_runs_and_one_without_an_answer_none(self) -> None:
         machine = Machine({"a.json": progress()})
         machine.has_proc = False
         look = machine.runs().look(frozenset())
         assert (len(look.runs), look.machine) == (1, None)
         assert "no /proc" in str(look.machine_error)
 
-    def test_a_target_that_does_not_answer_is_an_error_and_no_empty_folder(self) -> None:
         def refuse(script: str) -> tuple[str, int]:
             raise TargetUnreachable("connection refused")
 
@@ -297,14 +296,12 @@ WITH_OUTPUT = {"a.json": progress(metadata={"stdout_path": "/logs/out.log"})}
 
 
 class TestOutput:
-    def test_only_outputs_that_a_run_names_are_read(self) -> None:
+    def test_only_pieces_of_outputs_that_a_run_names_are_read(self) -> None:
         machine, runs, _ = looked(WITH_OUTPUT)
         for path in ("/etc/passwd", "", "/logs/../etc/passwd"):
             with pytest.raises(TrainingMonitorError, match="is not the output of any run"):
                 runs.read_output(path, 0, 10)
         assert len(machine.transport.asked) == 1
-
-    def test_a_piece_is_bounded(self) -> None:
         machine, runs, _ = looked(WITH_OUTPUT)
         said = "state=read\nsize=5000\nstart=4100\nbegin=4096\ncoding=base64\nlog\nYWJjZGVmZw==\n"
         machine.answers["show"] = lambda word: (said, 0)

@@ -53,8 +53,11 @@ def after(smi: Smi, seconds: float, call: Callable[[], GpuMemory]) -> GpuMemory:
     return call()
 
 
-def test_memory_is_added_up_over_all_gpus() -> None:
+def test_memory_is_summed_over_all_gpus_and_none_where_no_process_is() -> None:
     assert Smi().latest() == GpuMemory({77: 1020.0, 78: 24.0}, 287542.0)
+    smi = Smi()
+    smi.apps = ""
+    assert smi.latest() == GpuMemory({}, 287542.0)
 
 
 def test_a_hanging_nvidia_smi_keeps_nobody_waiting_and_is_asked_once() -> None:
@@ -68,7 +71,7 @@ def test_a_hanging_nvidia_smi_keeps_nobody_waiting_and_is_asked_once() -> None:
     assert smi.reader.latest().by_pid == {77: 1020.0, 78: 24.0}
 
 
-def test_only_the_first_answer_is_waited_for_and_not_for_ever() -> None:
+def test_only_the_first_answer_is_waited_for_and_none_where_there_is_none() -> None:
     smi = Smi()
     smi.go.clear()
     smi.reader.latest()
@@ -77,9 +80,6 @@ def test_only_the_first_answer_is_waited_for_and_not_for_ever() -> None:
     assert smi.clock.elapsed == 1.0
     smi.go.set()
     smi.join()
-
-
-def test_where_there_is_none_nobody_waits() -> None:
     smi = Smi()
     smi.error = ToolNotFound("nvidia-smi is not installed here")
     smi.latest()
@@ -109,14 +109,11 @@ def test_why_it_fails_is_told_when_the_last_answer_is_old() -> None:
     assert after(smi, 3.0, smi.latest).by_pid
 
 
-def test_it_is_asked_every_two_seconds_at_most() -> None:
+def test_it_is_asked_every_two_seconds_and_where_there_is_none_once_a_minute() -> None:
     smi = Smi()
     for _ in range(8):
         after(smi, 0.5, smi.latest)
     assert smi.asked == 2
-
-
-def test_where_there_is_none_it_is_asked_for_once_a_minute() -> None:
     smi = Smi()
     smi.error = ToolNotFound("nvidia-smi is not installed here")
     for _ in range(20):
@@ -127,26 +124,14 @@ def test_where_there_is_none_it_is_asked_for_once_a_minute() -> None:
     assert smi.asked == 2
 
 
-def test_the_drivers_own_message_is_told() -> None:
-    smi = Smi()
-    smi.cards = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
-    assert "communicate with the NVIDIA driver" in str(smi.latest().error)
-
-
 def test_memory_that_is_not_reported_is_not_zero() -> None:
     smi = Smi()
     smi.apps = "77, python, GPU-a, [N/A]\n78, python, GPU-a, 5\n"
     answer = smi.latest()
     assert (answer.by_pid, answer.total) == (None, 287542.0) and "process 77" in str(answer.error)
-
-
-def test_no_process_on_a_gpu_is_known_to_be_none() -> None:
     smi = Smi()
-    smi.apps = ""
-    assert smi.latest() == GpuMemory({}, 287542.0)
-
-
-def test_garbage_is_no_answer() -> None:
+    smi.cards = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
+    assert "communicate with the NVIDIA driver" in str(smi.latest().error)
     smi = Smi()
     smi.cards = "\x00garbage"
     assert smi.latest().by_pid is None

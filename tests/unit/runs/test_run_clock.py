@@ -123,11 +123,13 @@ def test_a_run_ending_within_an_epoch_has_a_correct_eta() -> None:
     assert without_length.left() == pytest.approx(30, rel=0.05)
 
 
-def test_nothing_is_known_before_there_are_two_batches() -> None:
+def test_nothing_is_known_before_two_batches_or_of_the_end_without_a_number() -> None:
     script = Script()
     assert script.left() is None
     script.start_epoch(1)
     assert (script.clock.estimates()["training"].rate, script.left("epoch"), script.left()) == (None, None, None)
+    script = in_epoch(1, 100, None, made=50)
+    assert script.left("epoch") is not None and script.left() is None
 
 
 def test_the_first_epoch_counts_its_validation_by_the_sizes_of_the_datasets() -> None:
@@ -222,26 +224,18 @@ def test_validations_within_an_epoch_do_not_slow_the_training_rate() -> None:
     assert script.left("training") == pytest.approx(20, abs=1)
 
 
-def test_a_script_without_epochs_counts_from_start_training() -> None:
+def test_a_script_without_epochs_counts_from_start_training_or_its_batches() -> None:
     script = Script()
     script.look()
     script.clock.start_training(200)
     script.train(50)
     assert script.clock.training.batch == 50 and script.left("epoch") is None
     assert script.left() == pytest.approx(150, abs=2)
-
-
-def test_a_script_that_only_counts_batches_trains() -> None:
     script = Script()
     assert script.clock.phase == "loading" and script.clock.mode == IDLE
     script.train(3)
     assert script.clock.phase == "training" and script.clock.training.pace.rate == pytest.approx(1.0)
     assert script.left() is None
-
-
-def test_an_unknown_number_of_epochs_leaves_the_end_of_the_run_unknown() -> None:
-    script = in_epoch(1, 100, None, made=50)
-    assert script.left("epoch") is not None and script.left() is None
 
 
 def test_epochs_and_batches_from_zero_are_shown_from_one() -> None:

@@ -21,14 +21,11 @@ def test_a_file_that_holds_nothing_has_no_edits_and_is_written_anew(subtests: py
             }
 
 
-def test_edits_that_are_not_answered_stay_and_answered_ones_go() -> None:
+def test_edits_that_are_not_answered_stay_with_their_text() -> None:
     control = '{"edits": {"lr": {"value": "9", "edit": "answered"}, "wd": {"value": "3", "edit": "open"}}}'
     assert parse_control_file(merge_edits(control, RUN, {})) == {"wd": Edit("3", "open")}
     later = parse_control_file(merge_edits(control, RUN, {"wd": Edit("4", "newer")}))
     assert later == {"wd": Edit("4", "newer")}
-
-
-def test_any_text_comes_back_as_it_is() -> None:
     value = "ü \n\"'\x00\ud800"
     assert parse_control_file(merge_edits("", RUN, {"lr": Edit(value, "a")}))["lr"].value == value
 

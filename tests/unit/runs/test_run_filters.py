@@ -51,6 +51,11 @@ def test_rows_sort_by_value_then_name_with_unknown_last() -> None:
     rows = [row("c", rate=2.0), row("b10", rate=None), row("b9", rate=None), row("z", rate=2.0), row("a", rate=10.0)]
     assert names(sort_rows(rows, "Rate", False)) == ["c", "z", "a", "b9", "b10"]
     assert names(sort_rows(rows, "Rate", True)) == ["a", "c", "z", "b9", "b10"]
+    with pytest.raises(SettingsError, match="Status"):
+        sort_rows(ROWS, "Sttus", False)
+    titles = [column.title for column in IN_FILES]
+    assert [column.place for column in IN_FILES] == [*range(1, 31)]
+    assert titles[24] == "Wandb URL" and titles[:6] == ["Run Name", "Status", "Phase", "Epoch", "Batch", "Run Elapsed"]
 
 
 def test_members_are_sorted_worst_first_then_running_first() -> None:
@@ -83,13 +88,10 @@ def test_progress_is_that_of_the_whole_run_and_unknown_without_its_length() -> N
         assert percent_done(row("a", **known)) == percent, known
 
 
-def test_a_loss_of_another_name_is_the_loss_that_the_curve_is_of() -> None:
+def test_a_loss_is_that_of_the_curve_and_nan_stands_last() -> None:
     assert loss_of(row("a", metrics={"train_loss": 0.5, "validation_loss": 9.0}).run) == 0.5
     assert loss_of(row("a", metrics={"loss": None, "training_loss": "inf"}).run) == float("inf")
     assert loss_of(row("a", metrics={"loss": 2.0, "train_loss": 0.5}).run) == 2.0
-
-
-def test_a_loss_of_nan_stands_last_and_one_of_infinity_is_the_largest() -> None:
     rows = [row(name, metrics={"loss": loss}) for name, loss in [("n", "nan"), ("i", "inf"), ("m", "-inf"), ("x", 1)]]
     rows += [row("f", metrics={"loss": float("nan")}), row("t", metrics={"loss": "low"}), row("b", metrics={})]
     assert names(sort_rows(rows, "Loss", False))[:3] == ["m", "x", "i"]
@@ -108,14 +110,3 @@ def test_rows_can_be_sorted_by_every_column(subtests: pytest.Subtests) -> None:
             rows = [row("b"), row("a", epoch=3, batch=10**30, wandb_url="https://x"), row("c", process=None, phase="")]
             for descending in (False, True):
                 assert sorted(names(sort_rows(rows, column, descending))) == ["a", "b", "c"]
-
-
-def test_a_column_that_is_none_is_named() -> None:
-    with pytest.raises(SettingsError, match="Status"):
-        sort_rows(ROWS, "Sttus", False)
-
-
-def test_the_columns_of_the_document_are_all_there() -> None:
-    titles = [column.title for column in IN_FILES]
-    assert [column.place for column in IN_FILES] == [*range(1, 31)]
-    assert titles[24] == "Wandb URL" and titles[:6] == ["Run Name", "Status", "Phase", "Epoch", "Batch", "Run Elapsed"]

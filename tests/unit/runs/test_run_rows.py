@@ -121,13 +121,10 @@ def test_what_a_run_wrote_of_its_end_stands(status: str) -> None:
         assert (there.status, there.reason, there.is_alive, there.rss_bytes) == (status, "", True, GIB)
 
 
-def test_a_file_without_a_status_or_a_process_says_nothing_of_its_life() -> None:
+def test_a_file_that_names_no_process_or_cannot_be_read_says_nothing_of_its_life() -> None:
     assert judged(look(run(status=None), machine(process(100)))).status == UNKNOWN
     row = judged(look(run(process=None, updated_at=None), machine()))
     assert (row.status, row.reason) == (UNKNOWN, "its file does not name its process")
-
-
-def test_a_file_that_cannot_be_read_any_more_is_no_evidence_of_a_kill() -> None:
     unread = run(error="no JSON", updated_at=EPOCH - 60)
     row = judged(look(unread, machine()), look(unread, machine()))
     assert row.status == UNKNOWN and "cannot be read: no JSON" in row.reason
@@ -264,6 +261,10 @@ def test_cpu_is_what_was_used_between_two_looks() -> None:
     row = judged(look(run(), machine(*later, new, at=AT + 2)), before)
     expected = {**dict.fromkeys((100, 120, 110, 111, 7), 150), 300: 50}
     assert {each.identity.pid: each.cpu_percent for each in row.tree} == expected and row.cpu_percent == 800
+    before = look(run(), machine(process(100, cpu_ticks=500), at=AT - 2))
+    assert judged(look(run(), machine(process(100, cpu_ticks=400))), before).cpu_percent == 0
+    now = look(run(), machine(*FAMILY))
+    assert judged(now).cpu_percent is None and usage(now).cpu_percent is None
 
 
 def test_at_the_first_look_cpu_is_what_the_run_measured(subtests: pytest.Subtests) -> None:
@@ -277,16 +278,6 @@ def test_at_the_first_look_cpu_is_what_the_run_measured(subtests: pytest.Subtest
         with subtests.test(before=before):
             row = judged(look(run(), machine(process(100, cpu_ticks=500))), before)
             assert (row.cpu_percent, row.tree[0].cpu_percent) == (99.0, None)
-
-
-def test_a_runs_own_values_do_not_replace_its_child_processes() -> None:
-    now = look(run(), machine(*FAMILY))
-    assert judged(now).cpu_percent is None and usage(now).cpu_percent is None
-
-
-def test_a_counter_that_runs_backwards_is_no_negative_share() -> None:
-    before = look(run(), machine(process(100, cpu_ticks=500), at=AT - 2))
-    assert judged(look(run(), machine(process(100, cpu_ticks=400))), before).cpu_percent == 0
 
 
 def test_threads_stand_below_their_process_with_their_own_shares() -> None:
@@ -358,14 +349,11 @@ def test_no_process_counts_twice() -> None:
     assert usage(now, before).gpu_mib == 10.0
 
 
-def test_processes_elsewhere_do_not_count_but_containers_here_do() -> None:
+def test_processes_are_counted_where_they_are_and_of_ended_runs_none() -> None:
     away = run("away", process=on(hostname="gpu-7", boot_id="boot-b"), resources=OwnResources(50, 1, 2, 3))
     boxed = run("boxed", process=on(pid_namespace="pid:[2]"), resources=OwnResources(30, 11, 4, 3))
     used = usage(look([away, boxed], machine()))
     assert (used.cpu_percent, used.rss_bytes, used.gpu_mib) == (30, 11, 4)
-
-
-def test_of_ended_runs_nothing_is_used_and_of_unknown_ones_nothing_is_known() -> None:
     used = usage(look([run(status=FINISHED)], machine()))
     assert (used.cpu_percent, used.rss_bytes, used.gpu_mib) == (0, 0, 0)
     lost = usage(look([run(process=on(pid_namespace="pid:[2]"), updated_at=None)], machine()))

@@ -107,9 +107,6 @@ def test_the_caller_is_told_from_the_frame_that_called() -> None:
     assert found == own
     name = "Loader.load" if sys.version_info >= (3, 11) else "load"
     assert Loader().load()["threads"][0]["frames"][1] == [name, __file__, line_of("loads")]
-
-
-def test_more_keys_come_with_the_document() -> None:
     assert stacks(extra={"batches": 3})["batches"] == 3
 
 

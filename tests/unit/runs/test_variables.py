@@ -49,10 +49,6 @@ def test_a_text_that_is_none_of_the_type_is_refused() -> None:
                 convert(text, kind)
 
 
-def test_a_boolean_is_no_whole_number_and_a_list_has_no_type() -> None:
-    assert [type_name(value) for value in (True, 1, 1.0, "1", None, [1])] == ["bool", "int", "float", "str", None, None]
-
-
 def test_an_edit_waits_for_the_safe_point_and_appears_in_the_dict_of_the_script() -> None:
     mine = {"learning_rate": 0.1, "batch_size": 8}
     tracked = tracking(mine)
@@ -89,12 +85,17 @@ def test_the_same_edit_is_applied_once_and_a_later_one_replaces_one_that_waits()
     assert tracked.apply(0.0) == [("x", 2, 3)]
 
 
-def test_what_cannot_be_converted_is_answered_and_not_applied() -> None:
+def test_what_cannot_be_converted_or_is_of_an_earlier_run_is_answered_only() -> None:
     tracked = tracking({"x": 1})
     tracked.take(asked(x="2"))
     assert not tracked.take(asked(x="many"))
     assert tracked.apply(0.0) == [] and tracked.values["x"] == 1
     assert "whole number" in str(tracked.answers["x"].error)
+    tracked = tracking({"x": 1})
+    assert not tracked.take(asked(x="2"), of_earlier_run=True)
+    assert "earlier" in str(tracked.answers["x"].error)
+    assert not tracked.take(asked(x="2"))
+    assert tracked.take(asked(x="5"))
 
 
 def test_edits_of_unknown_variables_and_of_lists_change_nothing() -> None:
@@ -129,9 +130,13 @@ class Hidden:
         raise RuntimeError("unbound")
 
 
-def test_an_object_that_hides_its_class_is_tracked_and_shown() -> None:
+def test_a_value_that_hides_its_class_or_holds_itself_is_shown() -> None:
     tracked = tracking({"x": Hidden()})
     assert tracked.kind("x") is None and read_only_text(tracked.current("x")) == "<Hidden>"
+    endless: list[object] = []
+    endless.append(endless)
+    assert read_only_text(endless) == "[[[[[...]]]]]"
+    assert [type_name(value) for value in (True, 1, 1.0, "1", None, [1])] == ["bool", "int", "float", "str", None, None]
 
 
 def test_a_value_that_cannot_be_edited_is_shown_by_its_text() -> None:
@@ -150,28 +155,11 @@ def test_a_value_that_cannot_be_edited_is_shown_by_its_text() -> None:
         assert read_only_text(value).startswith(text) and len(read_only_text(value)) <= 1000, value
 
 
-def test_a_list_that_holds_itself_is_shown() -> None:
-    endless: list[object] = []
-    endless.append(endless)
-    assert read_only_text(endless) == "[[[[[...]]]]]"
-
-
-def test_edits_for_an_earlier_run_are_answered_only() -> None:
-    tracked = tracking({"x": 1})
-    assert not tracked.take(asked(x="2"), of_earlier_run=True)
-    assert "earlier" in str(tracked.answers["x"].error)
-    assert not tracked.take(asked(x="2"))
-    assert tracked.take(asked(x="5"))
-
-
-def test_a_mapping_that_cannot_be_written_is_edited_beside_it() -> None:
+def test_a_mapping_that_cannot_be_written_or_that_the_script_changes_is_current() -> None:
     tracked = tracking(MappingProxyType({"x": 1}))
     tracked.take(asked(x="2"))
     tracked.apply(0.0)
     assert tracked.values["x"] == 2 == tracked.current("x")
-
-
-def test_a_value_that_the_script_sets_itself_is_the_current_one() -> None:
     mine: dict[str, object] = {"x": 1}
     tracked = tracking(mine)
     mine["x"] = 7

@@ -48,29 +48,23 @@ def titles(row: TrainingMetrics, width: int) -> list[str]:
     return [column.title for column, _ in table_columns([row], width)]
 
 
-def test_eighty_columns_keep_state_progress_gpu_and_cost() -> None:
+def test_eighty_columns_keep_state_progress_gpu_and_cost_and_wide_ones_names() -> None:
     assert titles(member(1), 80) == "NAME STATUS GPU PROGRESS GPU% LOSS $/H TOTAL ETA".split()
     gpus = (Gpu(0, utilization=99.0), Gpu(1, utilization=0.0))
     assert titles(member(1, gpus=gpus), 80) == "NAME STATUS PROGRESS GPU% LOW% LOSS $/H TOTAL ETA".split()
     unknown = dict.fromkeys("gpu_type gpu_util memory_util cost_per_hour total_cost".split())
     elsewhere = member(1, instance_id="local", name="train_slow.py (pid 13032)", **unknown)
     assert titles(elsewhere, 80) == "NAME STATUS PROGRESS LOSS ETA HEALTH".split()
-
-
-def test_a_name_is_whole_where_the_screen_is_wide() -> None:
     row = member(1, name="finetune_llama_hanging.py (pid 13033)")
     widths = {column.title: width for column, width in table_columns([row], 200)}
     assert shown("NAME", row, widths["NAME"]) == row.name
 
 
-def test_a_column_that_says_nothing_new_is_left_out() -> None:
+def test_a_column_that_says_nothing_new_is_left_out_and_none_is_too_wide() -> None:
     assert "ID" not in titles(member(1, name="30007001"), 320)
     assert "ID" not in titles(member(1, instance_id="local", name="train.py (pid 7)"), 320)
     assert "ID" in titles(member(1, instance_id="ssh://box", name="train.py (pid 7)"), 320)
     assert "NAME" in titles(member(1, name="30007001"), 40)
-
-
-def test_no_column_is_given_more_than_it_needs() -> None:
     columns = [Column(title, "<", lambda cell, width: "") for title in "AB"]
     layout = fit_columns(columns, "A 4, B 4, A 20", 40, {"A": 6}, "B")
     assert [(column.title, width) for column, width in layout] == [("A", 6), ("B", 33)]

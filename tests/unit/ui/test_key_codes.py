@@ -111,9 +111,6 @@ def test_esc_before_what_is_no_sequence_is_a_key_of_its_own() -> None:
         (b"\x1b]0;x\x07", ["escape", "]", "0", ";", "x", "ctrl-g"]),
     ]:
         assert decoded(data) == names, data
-
-
-def test_esc_and_another_key_are_told_without_waiting() -> None:
     assert decode_keys(b"\x1bx", is_over=False) == (["escape", "x"], b"")
     assert decode_keys(b"\x1b\x1b", is_over=False) == (["escape"], b"\x1b")
 
@@ -154,18 +151,16 @@ def test_a_sequence_without_end_is_swallowed_and_little_of_it_is_kept(subtests: 
             assert decode_keys(rest, is_over=True) == ([], b"")
 
 
-def test_a_long_sequence_is_no_key_however_it_begins() -> None:
+def test_much_text_at_once_is_told_whole_and_no_bytes_are_no_keys() -> None:
     for begin in (b"\x1b[1;5", b"\x1b[<0;1;1", b"\x1b[1"):
         assert decoded(begin + b"0" * 100_000 + b"C") == []
         assert decoded(begin + b";1" * 100_000 + b"Mq") == ["q"]
-
-
-def test_much_text_at_once_is_told_whole() -> None:
     text = "a😀é\t" * 5000
     assert decoded(text.encode()) == ["a", "😀", "é", "tab"] * 5000
     assert decoded(b"\x1b" * 5000) == ["escape"] * 5000
     assert decoded(b"\x1b[" * 5000) == ["escape", "["] * 5000
     assert decoded(b"\xf0" * 5000) == []
+    assert decode_keys(b"", is_over=False) == decode_keys(b"", is_over=True) == ([], b"")
 
 
 def test_random_bytes_are_told_alike_whole_and_in_pieces() -> None:
@@ -193,7 +188,3 @@ def test_what_only_begins_like_a_sequence_of_a_terminal_is_told_as_what_it_is() 
     assert decode_keys(b"\x1bxy", is_over=False, known=ODD) == ([], b"\x1bxy")
     assert decode_keys(b"\x1bxy", is_over=True, known=ODD) == (["escape", "x", "y"], b"")
     assert decode_keys(b"\x1b[B", is_over=False, known=ODD) == (["down"], b"")
-
-
-def test_no_bytes_are_no_keys() -> None:
-    assert decode_keys(b"", is_over=False) == decode_keys(b"", is_over=True) == ([], b"")

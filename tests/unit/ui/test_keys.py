@@ -50,12 +50,10 @@ def test_a_key_asks_for_what_it_is_documented_to_do() -> None:
     for screen in ("detail", "comparison", "alerts", "help"):
         names = [command.name for command in press(replace(START, screen=screen), "r", "p", "q")[1]]
         assert names == ["refresh", "pause", "quit"]
-
-
-def test_c_forgets_the_lines_shown_and_not_what_was_seen() -> None:
     view = after("c", view=follow(START, ROWS))
     assert view.log_lines == ()
     assert follow(view, ROWS).log_lines == ()
+    assert [after("l").all_logs, after("l", "l").all_logs] == [True, False]
 
 
 def test_an_unknown_key_changes_nothing_and_is_reported(subtests: pytest.Subtests) -> None:
@@ -81,23 +79,17 @@ def test_every_key_of_every_screen_is_answered_also_by_an_empty_fleet(subtests: 
 # ---------------------------------------------------------------- moving
 
 
-def test_the_cursor_moves() -> None:
+def test_the_cursor_moves_and_follows_its_member_or_stays_in_its_place() -> None:
     for keys, place in {
         "down": 1, "j j": 2, "j k": 0, "down up": 0, "up": 0, "page-down": 3, "page-down page-up": 0, "end": 7, "G": 7,
         "G down": 7, "end home": 0, "G g": 0,
     }.items():  # fmt: skip
         assert cursor(after(*keys.split())) == place, keys
-
-
-def test_the_cursor_follows_its_member_or_stays_in_its_place() -> None:
     view = after("down", "down")
     for keys in (["s"], ["s", "S"], ["s"] * 5):
         assert TABLE.selected(SNAPSHOT, after(*keys, view=view)) == ROWS[2]
     for rows, selected in ((ROWS[::-1], 2), (ROWS[:2] + ROWS[3:], 3), (ROWS[:2], 1)):
         assert TABLE.selected(replace(SNAPSHOT, rows=rows), view) == ROWS[selected]
-
-
-def test_the_cursor_comes_back_to_its_member_when_the_filter_goes() -> None:
     view = after("down", "down", "/", *"8x h100", "enter")
     assert cursor(view) == 1
     view = render(SNAPSHOT, view, 80, 24, recent).view
@@ -140,9 +132,6 @@ def test_rows_are_sorted_and_the_unknown_comes_last() -> None:
     for sort in ("", "ID"):
         assert ids(replace(START, sort=sort, reverse=True)) == ids(replace(START, sort=sort))[::-1]
     assert after("S").reverse
-
-
-def test_sorting_by_health_puts_the_worst_first() -> None:
     levels = [ROWS[place].health().level for place in ids(replace(START, sort="HEALTH"))]
     assert levels == ["error"] * 3 + ["warning"] + ["unknown"] * 3 + ["healthy"]
 
@@ -153,6 +142,8 @@ def test_the_filter_looks_into_what_the_table_shows() -> None:
         "no answer": [5], "rtx error": [3, 6], "nothing like it": [], "  ": [*range(8)], ".*": [],
     }.items():  # fmt: skip
         assert ids(after("/", *words)) == found, words
+    view, commands = press(START, "/", *"qrpcxD?!", "down", "page-down", "up", "page-up")
+    assert (view.words, commands, view.screen) == ("qrpcxD?!", [], "filter")
 
 
 def test_enter_keeps_the_filter_and_escape_takes_it_away() -> None:
@@ -164,11 +155,6 @@ def test_enter_keeps_the_filter_and_escape_takes_it_away() -> None:
     assert after("/", *"abc", "ctrl-u").words == ""
     assert after("/", *"ab", "enter", "/", "c").words == "abc"
     assert len(after("/", *("x" * 2000)).typed) == 1000
-
-
-def test_while_the_filter_is_typed_letters_are_letters_and_arrows_move() -> None:
-    view, commands = press(START, "/", *"qrpcxD?!", "down", "page-down", "up", "page-up")
-    assert (view.words, commands, view.screen) == ("qrpcxD?!", [], "filter")
 
 
 def test_tab_goes_through_the_groups() -> None:
@@ -187,46 +173,33 @@ def test_tab_goes_through_the_groups() -> None:
 # ---------------------------------------------------------------- other screens
 
 
-def test_a_page_opens_and_escape_goes_back() -> None:
+def test_a_page_opens_scrolls_and_goes_back() -> None:
     for key, screen in {"enter": "detail", "!": "alerts", "?": "help"}.items():
         view = after(key, view=replace(START, scroll=4))
         assert (view.screen, view.scroll) == (screen, 0)
         assert after("escape", view=view).screen == "main"
     help_of_detail = after("enter", "?", "escape")
     assert help_of_detail.screen == "detail" and after("escape", view=help_of_detail).screen == "main"
-
-
-def test_detail_goes_to_the_next_member_and_the_one_before() -> None:
+    view = replace(START, screen="comparison", page=5)
+    assert [after(*keys, view=view).scroll for keys in (["up"], ["j", "j"], ["page-down"], ["G", "g"])] == [0, 2, 5, 0]
+    far = render(SNAPSHOT, after("G", view=replace(view, screen="help")), 80, 24, recent).view
+    assert after("up", view=far).scroll == far.scroll - 1
     view = after("enter", "right", "right", "left")
     assert (view.screen, view.selected) == ("detail", ROWS[1].key)
     view = after("enter", snapshot=EMPTY)
     assert view.screen == "main" and view.message
 
 
-def test_a_page_scrolls_and_never_above_its_beginning() -> None:
-    view = replace(START, screen="comparison", page=5)
-    assert [after(*keys, view=view).scroll for keys in (["up"], ["j", "j"], ["page-down"], ["G", "g"])] == [0, 2, 5, 0]
-    far = render(SNAPSHOT, after("G", view=replace(view, screen="help")), 80, 24, recent).view
-    assert after("up", view=far).scroll == far.scroll - 1
-
-
-def test_marks_are_set_taken_away_and_survive_a_filter() -> None:
+def test_marks_survive_a_filter_and_two_marked_members_are_compared() -> None:
     view = after(" ", " ", "up", " ")
     assert view.marked == {ROWS[0].key}
     assert cursor(view) == 2
     assert after("/", *"h100", "enter", "s", "tab", view=view).marked == {ROWS[0].key}
     assert after("escape", view=view).marked == frozenset()
-
-
-def test_two_marked_members_are_compared() -> None:
     for key in ("m", "v"):
         assert after(" ", " ", key).screen == "comparison"
         one = after(" ", key)
         assert one.screen == "main" and "Space" in one.message
-
-
-def test_l_changes_between_one_log_and_all() -> None:
-    assert [after("l").all_logs, after("l", "l").all_logs] == [True, False]
 
 
 # ---------------------------------------------------------------- stop and destroy
@@ -235,17 +208,15 @@ def test_l_changes_between_one_log_and_all() -> None:
 ACTIONS = {"x": "stop", "D": "destroy", "U": "start", "R": "reboot"}
 
 
-def test_one_member_is_acted_on_once_its_id_was_typed() -> None:
+def test_members_are_acted_on_once_id_or_number_was_typed() -> None:
     for key, action in ACTIONS.items():
         view, commands = press(START, key, *f"{action} 30007001", "enter")
         assert commands == [a_command(action, (ROWS[0].key,))]
         assert view.screen == "main" and view.request is None and view.typed == ""
-
-
-def test_marked_members_are_acted_on_once_their_number_was_typed() -> None:
     view, commands = press(START, " ", " ", "G", "D", *"destroy 2", "enter")
     assert commands == [a_command("destroy", (ROWS[0].key, ROWS[1].key))]
     assert view.marked == frozenset()
+    assert press(START, "D", *"destory", "ctrl-u", *"destroy 30007001x", "backspace", "enter")[1] != []
 
 
 def test_anything_else_that_is_typed_cancels() -> None:
@@ -257,10 +228,6 @@ def test_anything_else_that_is_typed_cancels() -> None:
         assert commands == [] and view.screen == "main" and "nothing was done" in view.message
     view, commands = press(START, "D", *"destroy 30007001", "escape", "enter")
     assert commands == [] and view.request is None
-
-
-def test_a_mistake_can_be_corrected() -> None:
-    assert press(START, "D", *"destory", "ctrl-u", *"destroy 30007001x", "backspace", "enter")[1] != []
 
 
 def test_a_member_that_is_not_rented_is_confirmed_by_its_name_or_by_number() -> None:
@@ -331,9 +298,6 @@ def test_an_alert_leads_to_its_member_and_back() -> None:
     assert after("escape", view=view).screen == "alerts"
     fleet = after("home", "enter", view=ALERTS)
     assert fleet.screen == "alerts" and "no member to open" in fleet.message
-
-
-def test_the_cursor_stays_on_the_alerts() -> None:
     for keys, number in ((["up"], 0), (["end"], 3), (["end", "down"], 3), (["G", "k"], 2), (["page-down"], 3)):
         assert after(*keys, view=ALERTS).alert == number
     assert after("down", view=ALERTS, snapshot=EMPTY_OF_ALERTS).alert == 0

@@ -25,19 +25,13 @@ def test_a_window_that_moved_along_a_log_gained_what_comes_after() -> None:
         assert gain(before, now) == gained, before
 
 
-def test_lines_of_all_members_come_in_the_order_in_which_they_were_seen() -> None:
+def test_lines_of_all_members_come_once_in_the_order_in_which_they_were_seen() -> None:
     feed = follow(FleetView(), [row(1, "a1", at=2), row(2, "b1", at=1)])
     feed = follow(feed, [row(1, "a1", "a2", at=3), row(2, "b1", at=1)])
     feed = follow(feed, [row(1, "a1", "a2", at=3), row(2, "b1", "b2", at=4)])
     assert [line for _, line in feed.log_lines] == ["b1", "a1", "a2", "b2"]
-
-
-def test_a_look_without_news_repeats_nothing() -> None:
     feed = follow(FleetView(), [row(1, "a")])
     assert follow(feed, [row(1, "a", at=9)]) is feed
-
-
-def test_a_member_that_nobody_has_seen_yet_is_no_error() -> None:
     assert follow(FleetView(), [row(1, "a", at=None)]).log_lines == (("vast://30007001", "a"),)
 
 

@@ -74,14 +74,11 @@ def test_a_loss_fits_into_its_column() -> None:
     assert max(len(numbers_text.format_number(value)) for value in values if 1e-9 < value < 1e9) <= 6
 
 
-def test_progress_is_the_epoch_and_the_share_of_the_steps() -> None:
+def test_progress_and_steps_are_shown_as_far_as_they_are_known() -> None:
     assert columns.format_progress(member(1)) == "E1/3 70%"
     assert columns.format_progress(member(1, epoch=None, total_epochs=None)) == "70%"
     assert columns.format_progress(member(1, epoch=0.53)) == "E0.5/3 70%"
     assert columns.format_progress(unseen(1, "running", step=12)) == "step 12"
     assert columns.format_progress(unseen(1, "running")) == "-"
-
-
-def test_steps_are_shown_as_far_as_they_are_known() -> None:
     assert columns.format_steps(member(1)) == "700/1000"
     assert columns.format_steps(unseen(1, "running")) == "-"

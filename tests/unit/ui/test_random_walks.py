@@ -283,14 +283,11 @@ def test_a_question_tells_members_apart_whose_ids_are_cut(width: int, name: str)
     assert f"/{name}#job" in drawn and drawn.count("#job") == 1
 
 
-def test_help_goes_back_to_where_a_page_was_scrolled_to() -> None:
+def test_help_goes_back_to_where_it_was_and_one_member_is_counted_as_one() -> None:
     view = FleetView(screen="detail", selected=ROWS[0].key, scroll=3)
     for keys in (["?", "down", "escape"], ["D", "down", "escape"]):
         after = view
         for key in keys:
             after = update(after, key, SNAPSHOT)[0]
         assert (after.screen, after.scroll, after.back) == ("detail", 3, "main")
-
-
-def test_one_member_is_counted_as_one() -> None:
     assert "all, 1 member  " in shown(FleetView(), replace(SNAPSHOT, rows=ROWS[:1]), 80, 24)

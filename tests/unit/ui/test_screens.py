@@ -142,19 +142,19 @@ def test_a_failed_listing_is_told_in_red_with_since_when_and_why() -> None:
     assert "run-1 " in drawn(frame)
 
 
-def test_the_header_tells_what_is_paused_refreshing_filtered_and_sorted() -> None:
+def test_the_header_tells_what_is_paused_late_filtered_and_sorted() -> None:
     snapshot = replace(SNAPSHOT, paused=True, refreshing=True)
     first = text_of(replace(START, group="odd", words="rtx", sort="LOSS", reverse=True), snapshot, 130).splitlines()[0]
     asked = " vast   group odd, 3 of 8 members  PAUSED  filter: rtx  ▼ LOSS"
     assert first == f"{asked}  refreshed 02:39:57, 3s ago  refreshing"
 
-
-def test_the_header_tells_late_looks_when_they_matter() -> None:
     def first(late: float | None) -> str:
         return text_of(START, replace(SNAPSHOT, interval=10.0, late=late), 100).splitlines()[0]
 
     assert "checks are 40s late: too many members to check every 10s" in first(40.4)
     assert first(None) == first(0.0) == first(4.9) and "late" not in first(4.9)
+    first = text_of(replace(START, words="train llama"), replace(SNAPSHOT, refreshing=True)).splitlines()[0]
+    assert first.endswith("filter: train llama  refreshed 02:39:57, 3s ago")
 
 
 def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
@@ -173,11 +173,6 @@ def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
     assert "\n0 of 8 members  credit" in nobody and "no log lines yet" not in nobody
 
 
-def test_age_is_not_cut_beside_filter_on_eighty_columns() -> None:
-    first = text_of(replace(START, words="train llama"), replace(SNAPSHOT, refreshing=True)).splitlines()[0]
-    assert first.endswith("filter: train llama  refreshed 02:39:57, 3s ago")
-
-
 def test_gpu_name_is_cut_between_words() -> None:
     for name, width, said in [
         ("8x H100 80GB HBM3", 80, "8x H100"),
@@ -187,37 +182,34 @@ def test_gpu_name_is_cut_between_words() -> None:
         assert f" {said} " in text_of(START, replace(SNAPSHOT, rows=(member(1, gpu_type=name), *ROWS[1:])), width)
 
 
-def test_help_has_whole_sections_side_by_side_on_wide_screen() -> None:
+def test_help_and_totals_stand_side_by_side_on_a_wide_screen() -> None:
     lines = text_of(replace(START, screen="help"), width=200, height=50).splitlines()
     assert re.fullmatch(r"the table +on every screen +the sort order: press s first", lines[2])
     assert "more lines below" not in lines[1]
-
-
-def test_columns_of_totals_stand_side_by_side_on_wide_screen() -> None:
     wide = text_of(replace(START, screen="totals"), width=200)
     assert max(len(line) for line in wide.splitlines()[2:8]) <= 80 and wide.count("DONE IN") == 1
 
 
-def test_names_before_the_log_lines_of_all_members_can_be_told_apart() -> None:
-    rows = tuple(member(number, name=f"runs/train_llama_seed{number}.log") for number in (1, 2))
-    text = text_of(replace(follow(FleetView("fleet"), rows), all_logs=True), replace(SNAPSHOT, rows=rows), 80, 30)
-    assert "\nruns/trai…_seed1.log " in text and "\nruns/trai…_seed2.log " in text
-
-
-def test_totals_leave_out_what_no_member_costs() -> None:
+def test_totals_and_the_summary_are_of_what_is_shown_and_costs() -> None:
     free = [replace(row, instance_id="local", cost_per_hour=None, total_cost=None, groups=()) for row in ROWS]
     text = text_of(replace(START, screen="totals"), replace(SNAPSHOT, rows=tuple(free)))
     assert "$" not in text and "TO GO" not in text and "\nin no group  " in text and "DONE IN" in text
     known = tuple(member(number, groups=()) for number in (1, 2))
     assert "at least this much" not in text_of(replace(START, screen="totals"), replace(SNAPSHOT, rows=known))
+    lines = text_of(replace(START, group="odd"), width=118).splitlines()
+    assert "4 of 8 members:  1 ok, 1 warn, 1 error, 1 unknown  $4.658/h  spent at least $1554" in "\n".join(lines)
 
 
-def test_comparison_shows_whole_names_where_ids_do_not_fit() -> None:
+def test_comparison_shows_whole_names_and_explains_only_its_columns() -> None:
     assert "\nrun-1  " in text_of(VIEWS["comparison"])
     assert "\nrun-1 30007001  " in text_of(VIEWS["comparison"], width=200)
     alike = replace(SNAPSHOT, rows=tuple(replace(row, name="run") for row in ROWS))
     lines = text_of(VIEWS["comparison"], alike).splitlines()
     assert "run 30007001" in lines[3] and "run 30007002" in lines[4]
+    for width in (60, 80, 120, 200):
+        text = " ".join(text_of(VIEWS["comparison"], SNAPSHOT, width, 30).split())
+        for title in ("TOTAL", "LOSS SO FAR", "SAME STEP"):
+            assert text.count(title) in (0, 2), (width, title, text)
 
 
 def test_the_cursor_is_always_on_the_screen() -> None:
@@ -240,10 +232,9 @@ def test_the_log_panel_shows_the_last_lines_of_the_selected_member_or_of_all() -
     assert "── logs of all ─" in every and "\nrun-7        step 700/1000 loss=0.7\n" in every
     shown = text_of(replace(START, all_logs=True, words="run-5"), width=100, height=40)
     assert "run-5        step 700" in shown and "run-1        step" not in shown
-
-
-def test_a_member_that_left_is_said_to_be_gone_on_its_screen() -> None:
-    assert "no longer in the fleet" in text_of(replace(START, screen="detail", selected="vast://1"))
+    rows = tuple(member(number, name=f"runs/train_llama_seed{number}.log") for number in (1, 2))
+    text = text_of(replace(follow(FleetView("fleet"), rows), all_logs=True), replace(SNAPSHOT, rows=rows), 80, 30)
+    assert "\nruns/trai…_seed1.log " in text and "\nruns/trai…_seed2.log " in text
 
 
 def test_help_names_every_key_and_in_read_only_none_that_changes_the_fleet() -> None:
@@ -265,9 +256,6 @@ def test_the_question_tells_what_is_known_of_the_cost() -> None:
     assert "at least" not in text_of(update(replace(START, selected=ROWS[0].key), "x", SNAPSHOT)[0])
     unknown = text_of(update(replace(START, selected=ROWS[3].key), "D", SNAPSHOT)[0])
     assert "The cost of the machine is unknown." in " ".join(unknown.split())
-
-
-def test_two_members_of_one_machine_cost_what_it_costs() -> None:
     twin = replace(ROWS[0], key=f"{ROWS[0].key}#process:train")
     view = replace(START, marked=frozenset((ROWS[0].key, twin.key)))
     text = text_of(update(view, "x", both := replace(SNAPSHOT, rows=(ROWS[0], twin)))[0], both)
@@ -333,23 +321,15 @@ def test_alerts_of_one_kind_about_several_members_are_one_line() -> None:
     assert len(told(alert(1, "a"), alert(2, "a", ended=NOW - 30))) == 2
 
 
-def test_an_old_alert_has_its_date_and_one_that_is_over_says_after_how_long() -> None:
+def test_an_alert_that_is_old_over_or_acknowledged_says_so() -> None:
     assert told(alert(1, "it idles", ago=200_000)) == ["> 01-30 19:06 warning run-1 30007001: it idles"]
     assert told(alert(2, "b", ago=200_000), alert(1, "a"))[0].startswith("> 02:39:00    warning")
     over = alert(1, "it idles", ago=700.0, ended=NOW - 100)
     assert told(over) == ["> 02:28:20 warning run-1 30007001: resolved after 10m: it idles"]
-
-
-def test_an_acknowledged_alert_stays_in_the_list_only() -> None:
     noted = FleetAlert(NOW - 400, ROWS[1].key, "nan", "the loss is nan", "error", acknowledged=True)
     assert told(noted) == ["> 02:33:20 error   run-2 30007002: acknowledged: the loss is nan"]
     assert told(noted, screen="main") == []
     assert "\n> run-7 " in text_of(START, replace(SNAPSHOT, alerts=(noted,)))
-
-
-def test_the_summary_is_of_what_is_shown() -> None:
-    lines = text_of(replace(START, group="odd"), width=118).splitlines()
-    assert "4 of 8 members:  1 ok, 1 warn, 1 error, 1 unknown  $4.658/h  spent at least $1554" in "\n".join(lines)
 
 
 # ---------------------------------------------------------------- why it hung
@@ -380,11 +360,16 @@ def test_each_of_several_gpus_has_a_line_with_its_bar_on_the_page_of_its_member(
     assert not any("GiB" in line for line in page_of(member(1), 80).splitlines())
 
 
-def test_what_is_not_known_of_a_member_is_left_out_of_its_page() -> None:
+def test_what_is_not_known_of_a_member_is_left_out_and_nan_said_once() -> None:
     row = unseen(9, "running", instance_id="local", key="local", name="train.py (pid 7)", gpu_type=None, groups=())
     row = replace(row, cost_per_hour=None, started_at=None, eta_seconds=None, runtime_seconds=None)
     text = page_of(row, recent=lambda key: ())
     assert "── train.py (pid 7) ─" in text and "GPU" not in text and "price" not in text and " -" not in text
+    row = member(1, loss=nan, loss_analysis=LossAnalysis("nan", "the loss is nan", nan, None))
+    samples = [replace(each, values={**each.values, "loss": nan}) for each in recent(row.key)]
+    text = page_of(row, recent=lambda key: samples)
+    assert text.count("the loss is nan") == 1 and "not known" not in text
+    assert "no longer in the fleet" in text_of(replace(START, screen="detail", selected="vast://1"))
 
 
 def test_curves_without_a_value_are_left_out() -> None:
@@ -410,21 +395,7 @@ def test_a_member_shows_what_to_try_and_no_code_word() -> None:
     assert tried("terminate", "run `why`") == ["run `why`; end the training, unless you expect such a pause"]
 
 
-def test_a_member_says_once_that_its_loss_is_nan() -> None:
-    row = member(1, loss=nan, loss_analysis=LossAnalysis("nan", "the loss is nan", nan, None))
-    samples = [replace(each, values={**each.values, "loss": nan}) for each in recent(row.key)]
-    text = page_of(row, recent=lambda key: samples)
-    assert text.count("the loss is nan") == 1 and "not known" not in text
-
-
 # ---------------------------------------------------------------- the comparison
-
-
-def test_a_comparison_explains_only_the_columns_that_it_shows() -> None:
-    for width in (60, 80, 120, 200):
-        text = " ".join(text_of(VIEWS["comparison"], SNAPSHOT, width, 30).split())
-        for title in ("TOTAL", "LOSS SO FAR", "SAME STEP"):
-            assert text.count(title) in (0, 2), (width, title, text)
 
 
 def test_a_comparison_says_why_a_value_is_not_known_or_leaves_its_column_out() -> None:

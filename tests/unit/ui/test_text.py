@@ -50,12 +50,10 @@ def test_without_unicode_all_text_is_ascii(text: str, shown: str) -> None:
     assert safe(text, ASCII) == shown
 
 
-def test_outside_text_that_is_no_text_is_shown_as_text() -> None:
+def test_outside_text_of_any_kind_and_length_is_shown_as_text() -> None:
     assert safe(30007012, UNICODE) == "30007012"
-
-
-def test_of_a_long_text_only_the_beginning_is_looked_at() -> None:
     assert len(safe("x" * 10_000_000, UNICODE)) == MOST_CHARACTERS
+    assert [cells(text) for text in ("ab", "漢字", "✅", "x\u0301", "é", "")] == [2, 4, 2, 1, 1, 0]
 
 
 def test_any_text_fits_exactly_into_its_cells(subtests: pytest.Subtests) -> None:
@@ -66,10 +64,6 @@ def test_any_text_fits_exactly_into_its_cells(subtests: pytest.Subtests) -> None
                     assert cells(fit(safe(text, glyphs), width, glyphs)) == width
                     assert cells(fit(safe(text, glyphs), width, glyphs, ">")) == width
                     assert all(cells(line) <= max(1, width) for line in wrap(safe(text, glyphs), max(1, width), glyphs))
-
-
-def test_wide_characters_take_two_cells_and_accents_none() -> None:
-    assert [cells(text) for text in ("ab", "漢字", "✅", "x\u0301", "é", "")] == [2, 4, 2, 1, 1, 0]
 
 
 def test_a_text_that_is_cut_says_so() -> None:
@@ -83,30 +77,18 @@ def test_a_text_that_is_cut_says_so() -> None:
         assert clip(text, width, UNICODE) == shown, text
 
 
-def test_a_line_ends_where_a_piece_was_cut() -> None:
+def test_a_line_ends_where_a_piece_was_cut_or_is_filled_with_blanks() -> None:
     assert fit_line([("漢字漢字", "bold"), ("x", "")], 6, UNICODE) == (("漢字…", "bold"), (" ", ""))
-
-
-def test_a_line_is_filled_with_blanks_of_its_style() -> None:
     assert fit_line([("ab", "bad")], 4, UNICODE, "selected") == (("ab", "bad"), ("  ", "selected"))
-
-
-def test_a_word_longer_than_a_line_is_broken_and_nothing_of_it_is_lost() -> None:
     assert wrap("at /data/progress/run now", 8, UNICODE) == ["at", "/data/pr", "ogress/r", "un now"]
+    assert "".join(text for text, _ in rule([("log", "bold")], 12, ASCII)) == "-- log -----"
 
 
 def test_segments_flow_over_lines_and_are_never_broken() -> None:
     lines = flow([[("aaaa", "")], [("bbbb", "")], [("cc", "")], [("dddddd", "")]], 10, 2, UNICODE)
     assert ["".join(text for text, _ in line) for line in lines] == ["aaaa  bbbb", "cc  dddddd"]
-
-
-def test_segments_without_room_are_left_out() -> None:
     lines = flow([[("aaaa", "")], [("bbbb", "")], [("cc", "")]], 8, 1, UNICODE)
     assert ["".join(text for text, _ in line) for line in lines] == ["aaaa    "]
-
-
-def test_a_rule_carries_its_title() -> None:
-    assert "".join(text for text, _ in rule([("log", "bold")], 12, ASCII)) == "-- log -----"
 
 
 def test_a_bar_shows_how_much_is_done_and_nothing_when_nobody_knows() -> None:

@@ -94,10 +94,11 @@ def test_an_unknown_key_changes_nothing_and_is_reported(subtests: pytest.Subtest
                 assert press(view, key) == (replace(view, message=said), [])
 
 
-def test_quit_works_on_every_screen_where_nothing_is_typed() -> None:
+def test_p_keeps_the_screen_and_quit_works_where_nothing_is_typed() -> None:
     for screen in ["main", "columns", "detail", "editor", "output", "messages", "help"]:
         assert Do("quit") in press(replace(START, screen=screen), "q")[1], screen
     assert press(START, "r", "ctrl-l")[1] == [Do("refresh"), Do("redraw")]
+    assert after("p").paused and not after("p", "p").paused
 
 
 # ---------------------------------------------------------------- the table
@@ -113,7 +114,7 @@ def test_s_goes_through_the_statuses_and_back_to_all() -> None:
     assert view.status is None and len(names(view)) == len(ROWS)
 
 
-def test_f_filters_while_typing_and_esc_restores() -> None:
+def test_f_filters_while_typing_and_the_filter_outlives_pages_and_snapshots() -> None:
     view = after("f", *"LLAMA")
     assert names(view) == ["llama-val", "llama"]
     assert names(after("backspace", "ctrl-u", view=view)) == names(START)
@@ -121,6 +122,11 @@ def test_f_filters_while_typing_and_esc_restores() -> None:
     assert (kept.screen, kept.words) == ("main", "LLAMA")
     assert after("f", *"zzz", "escape", view=kept).words == "LLAMA"
     assert after("f", "s", "q", "k", view=START).words == "sqk"
+    view = after(
+        "s", "f", *"ll", "enter", "enter", "escape", "?", "escape", "e", "escape", "o", "escape", "m", "escape"
+    )
+    assert (view.screen, view.status, view.words) == ("main", RUNNING, "ll")
+    assert render_top(EMPTY, view, 80, 24).view.words == "ll"
 
 
 def test_esc_takes_filters_sorting_and_scrolling_away_and_leaves_the_trees() -> None:
@@ -129,21 +135,16 @@ def test_esc_takes_filters_sorting_and_scrolling_away_and_leaves_the_trees() -> 
     assert view.expanded == {ROWS[0].run.path}
 
 
-def test_the_filters_outlive_pages_and_snapshots() -> None:
-    view = after(
-        "s", "f", *"ll", "enter", "enter", "escape", "?", "escape", "e", "escape", "o", "escape", "m", "escape"
-    )
-    assert (view.screen, view.status, view.words) == ("main", RUNNING, "ll")
-    assert render_top(EMPTY, view, 80, 24).view.words == "ll"
-
-
-def test_sorting_goes_through_every_column_in_both_directions() -> None:
+def test_sorting_goes_through_every_column_and_the_unknown_comes_last() -> None:
     view, seen = START, []
     for _ in SORTS:
         view = after("S", view=view)
         seen.append(view.sort)
         assert len(names(view)) == len(names(after("R", view=view))) == len(ROWS)
     assert tuple(seen) == SORTS and after(">", view=view).sort == "" and after("<").sort == SORTS[-1]
+    by_rate, reverse = names(replace(START, sort="Rate")), names(replace(START, sort="Rate", reverse=True))
+    assert by_rate[0] == "llama-val" != reverse[0]
+    assert {by_rate[-1], reverse[-1]} <= {each.run.name for each in ROWS if each.rate is None}
 
 
 def test_the_worst_runs_come_first_and_the_names_are_one_key_away() -> None:
@@ -154,13 +155,7 @@ def test_the_worst_runs_come_first_and_the_names_are_one_key_away() -> None:
     assert names(replace(START, sort="Status"))[-5:] == ["llama", "llama-val", "stalled-one", "starting", "elsewhere"]
 
 
-def test_what_is_not_known_comes_last_however_it_is_sorted() -> None:
-    by_rate, reverse = names(replace(START, sort="Rate")), names(replace(START, sort="Rate", reverse=True))
-    assert by_rate[0] == "llama-val" != reverse[0]
-    assert {by_rate[-1], reverse[-1]} <= {each.run.name for each in ROWS if each.rate is None}
-
-
-def test_t_shows_the_tree_of_the_selected_run_and_its_threads_are_asked_for() -> None:
+def test_t_shows_the_tree_of_the_selected_run_and_capital_t_all() -> None:
     view = after("t")
     kinds = [item.node.kind for item in shown_items(SNAPSHOT, view) if item.node]
     assert kinds == ["P", "T", "T", "P", "T", "P"]
@@ -170,16 +165,9 @@ def test_t_shows_the_tree_of_the_selected_run_and_its_threads_are_asked_for() ->
     for name, said in (("done", "it has ended"), ("elsewhere", "its processes are not visible")):
         without = after("t", view=on(name))
         assert without.expanded == frozenset() and without.message.startswith(f"{name}: {said}")
-
-
-def test_capital_t_shows_all_trees_and_hides_them() -> None:
     view = after("T")
     assert view.expanded == {each.run.path for each in ROWS if each.tree}
     assert after("T", view=view).expanded == frozenset()
-
-
-def test_p_keeps_the_screen_and_lets_it_go_on() -> None:
-    assert after("p").paused and not after("p", "p").paused
 
 
 def test_the_cursor_moves_and_stays_in_the_table() -> None:
@@ -209,7 +197,7 @@ def click(across: int, line: int, view: TopView = START) -> TopView:
     return after(f"click {across} {line}", view=render_top(SNAPSHOT, view, 80, 24).view)
 
 
-def test_a_click_selects_the_row_that_is_drawn_there() -> None:
+def test_a_click_selects_the_row_that_is_drawn_there_also_scrolled() -> None:
     assert click(5, 3).selected == on("oom").selected
     assert click(79, 10).selected == on("stopped").selected
     assert click(5, 4, after("t", view=on("stalled-one"))).selected == on("gone").selected
@@ -219,6 +207,11 @@ def test_a_click_selects_the_row_that_is_drawn_there() -> None:
     for screen in ("confirm", "signals", "edit", "help", "output"):
         view = replace(START, screen=screen, heading_line=1)
         assert press(view, "click 3 2") == (view, [])
+    many = rows_now(*(row(f"run-{number}", tree=()) for number in range(100)))
+    view = render_top(many, after("end", snapshot=many), 80, 24).view
+    clicked = after("click 4 2", view=view, snapshot=many)
+    assert clicked.selected.path == many.rows[view.top].run.path
+    assert render_top(many, clicked, 80, 24).view.top == view.top
 
 
 def test_a_click_on_a_title_sorts_by_it_and_a_second_one_the_other_way_round() -> None:
@@ -230,30 +223,28 @@ def test_a_click_on_a_title_sorts_by_it_and_a_second_one_the_other_way_round() -
     assert click(79, 1).sort == ""
 
 
-def test_clicks_hit_the_scrolled_table_where_it_is_drawn() -> None:
-    many = rows_now(*(row(f"run-{number}", tree=()) for number in range(100)))
-    view = render_top(many, after("end", snapshot=many), 80, 24).view
-    clicked = after("click 4 2", view=view, snapshot=many)
-    assert clicked.selected.path == many.rows[view.top].run.path
-    assert render_top(many, clicked, 80, 24).view.top == view.top
-
-
 # ---------------------------------------------------------------- signals
 
 
-def test_k_asks_which_signal_then_for_yes_and_hits_the_whole_tree_from_the_top() -> None:
+def test_k_asks_which_signal_then_for_yes_and_hits_what_was_shown_then() -> None:
     view, [command] = press(START, "k", "down", "down", "enter", *"yes", "enter")
     assert of_signal(command) == ("KILL", [4711, 4720, 4730]) and isinstance(command, SendSignal)
     assert command.targets[0] == identity(4711)
     assert {run.process for runs in command.runs for run in runs} == {identity(4711)} and len(command.runs) == 3
     assert (view.screen, view.message) == ("main", "sending SIGKILL to 3 processes")
+    view = after("k", "down", "down", "enter", *"yes")
+    [command] = press(view, "enter", snapshot=rows_now(row("llama", {"process": identity(999)}, tree=())))[1]
+    assert of_signal(command)[1] == [4711, 4720, 4730]
 
 
-def test_a_signal_that_asks_goes_to_the_runs_own_process_alone() -> None:
+def test_a_signal_goes_to_the_runs_own_process_or_the_selected_one_alone() -> None:
     for number, (name, _) in enumerate(SIGNALS):
         [command] = press(START, "k", *["down"] * number, "enter", *"yes", "enter")[1]
         assert of_signal(command) == (name, [4711, 4720, 4730] if name in ("KILL", "STOP", "CONT") else [4711])
     assert after("k", *["down"] * 99).choice == len(SIGNALS) - 1 and after("k", "up").choice == 0
+    for downs, pid in [(1, 4711), (3, 4711), (4, 4720), (5, 4720), (6, 4730)]:
+        [command] = press(START, "t", *["down"] * downs, "k", "enter", *"yes", "enter")[1]
+        assert of_signal(command)[1] == [pid], downs
 
 
 def test_nothing_is_sent_unless_yes_was_typed() -> None:
@@ -265,18 +256,6 @@ def test_nothing_is_sent_unless_yes_was_typed() -> None:
         assert not any(map(is_change, commands)) and (left.screen, left.request) == ("main", None)
 
 
-def test_on_a_process_or_a_thread_only_that_process_is_hit() -> None:
-    for downs, pid in [(1, 4711), (3, 4711), (4, 4720), (5, 4720), (6, 4730)]:
-        [command] = press(START, "t", *["down"] * downs, "k", "enter", *"yes", "enter")[1]
-        assert of_signal(command)[1] == [pid], downs
-
-
-def test_the_processes_are_those_that_were_shown_when_it_was_asked_for() -> None:
-    view = after("k", "down", "down", "enter", *"yes")
-    [command] = press(view, "enter", snapshot=rows_now(row("llama", {"process": identity(999)}, tree=())))[1]
-    assert of_signal(command)[1] == [4711, 4720, 4730]
-
-
 def test_a_run_without_visible_processes_has_its_own_and_one_that_ended_has_none() -> None:
     view = after("k", view=on("elsewhere"))
     assert isinstance(view.request, SendSignal) and view.request.targets == (identity(4711),)
@@ -285,7 +264,7 @@ def test_a_run_without_visible_processes_has_its_own_and_one_that_ended_has_none
         assert view.screen == "main" and "no process" in view.message
 
 
-def test_l_hits_all_running_runs_that_are_shown_and_names_those_that_are_not() -> None:
+def test_l_hits_all_running_runs_that_are_shown_once_their_number_was_typed() -> None:
     view = after("l")
     assert isinstance(view.request, SendSignal) and view.request.what == "4 RUNNING runs"
     assert {target.pid for target in view.request.targets} == {4711, 4720, 4730, 5000, 6000}
@@ -293,23 +272,22 @@ def test_l_hits_all_running_runs_that_are_shown_and_names_those_that_are_not() -
     assert isinstance(some.request, SendSignal)
     assert some.request.what == "1 RUNNING run (3 more, hidden by the filter, receive no signal)"
     assert [target.pid for target in some.request.targets] == [5000]
-
-
-def test_l_without_running_runs_says_so() -> None:
     view = after("l", snapshot=rows_now(ended("done", FINISHED)))
     assert view.screen == "main" and "none of the RUNNING runs shown has a process to signal" in view.message
+    view = after("l", "enter")
+    assert (view.screen, view.phrase) == ("confirm", "signal 4")
+    assert press(view, *"yes", "enter")[1] == []
+    assert len(press(view, *"signal 4", "enter")[1]) == 1
+    assert after("k", "enter").phrase == "yes"
 
 
 # ---------------------------------------------------------------- deleting
 
 
-def test_c_deletes_a_run_that_has_ended_once_yes_was_typed() -> None:
+def test_c_deletes_a_run_that_has_ended_once_yes_was_typed_and_no_other() -> None:
     view, commands = press(on("done"), "c", *"yes", "enter")
     assert commands == [Do("measure", ROWS[4].run), Do("delete", ROWS[4].run)] and view.message == "deleting done"
     assert press(on("done"), "c", "enter")[1] == [Do("measure", ROWS[4].run)]
-
-
-def test_a_run_that_is_running_is_never_deleted() -> None:
     view, commands = press(START, "c", *"yes", "enter")
     assert commands == [] and view.screen != "confirm"
     assert after("c").message == "not deleted: llama: it is running; terminate it first (key k)"
@@ -428,15 +406,15 @@ def test_o_opens_the_outputs_and_esc_ends_a_search_and_then_closes_them() -> Non
         assert commands == [Do("close")] and left.screen == "main"
 
 
-def test_tab_goes_from_stdout_to_stderr_to_both() -> None:
-    assert [after("o", *["tab"] * count).shown for count in range(4)] == ["stdout", "stderr", "both", "stdout"]
-
-
-def test_the_keys_of_the_viewer_move_its_window() -> None:
+def test_the_keys_of_the_viewer_move_its_window_and_break_its_lines() -> None:
     for key, lines in {"up": -1, "down": 1, "page-up": -3, "page-down": 3, "wheel-up": -3}.items():
         assert press(after("o"), key)[1] == [Do("move", lines)]
     for key, name in {"g": "start", "home": "start", "G": "end", "end": "end", "F": "end"}.items():
         assert press(after("o"), key)[1] == [Do(name)]
+    assert [after("o", *["tab"] * count).shown for count in range(4)] == ["stdout", "stderr", "both", "stdout"]
+    view = after("o", "right", "right", "left")
+    assert view.aside == 10 and after("left", "left", view=view).aside == 0
+    assert after("w", view=view).wraps and after("w", view=view).aside == 0 and not after("w", "w", view=view).wraps
 
 
 def test_a_search_goes_forwards_or_backwards_n_repeats_it_and_capital_n_turns_round() -> None:
@@ -446,14 +424,6 @@ def test_a_search_goes_forwards_or_backwards_n_repeats_it_and_capital_n_turns_ro
         assert press(view, "n", "N", "n")[1] == [Do(same, "nan"), Do(other, "nan"), Do(same, "nan")]
         assert press(view, "/", "enter")[1] == [Do("search-on", "nan")]
     assert press(after("o"), "n")[1] == [] and "no search yet" in after("o", "n").message
-
-
-def test_a_signal_to_all_runs_needs_their_number_typed() -> None:
-    view = after("l", "enter")
-    assert (view.screen, view.phrase) == ("confirm", "signal 4")
-    assert press(view, *"yes", "enter")[1] == []
-    assert len(press(view, *"signal 4", "enter")[1]) == 1
-    assert after("k", "enter").phrase == "yes"
 
 
 def test_the_key_of_the_help_closes_it(subtests: pytest.Subtests) -> None:
@@ -487,12 +457,6 @@ def test_a_place_is_typed_in_per_cent(subtests: pytest.Subtests) -> None:
     assert commands == [] and (view.screen, view.typed, view.message) == ("output", "", "")
 
 
-def test_left_and_right_scroll_long_lines_and_w_breaks_them() -> None:
-    view = after("o", "right", "right", "left")
-    assert view.aside == 10 and after("left", "left", view=view).aside == 0
-    assert after("w", view=view).wraps and after("w", view=view).aside == 0 and not after("w", "w", view=view).wraps
-
-
 # ---------------------------------------------------------------- read-only
 
 
@@ -503,9 +467,6 @@ def test_read_only_refuses_every_key_that_changes_a_run(subtests: pytest.Subtest
                 if key.changes:
                     view, commands = press(replace(READ_ONLY, screen=screen), key.names[0])
                     assert commands == [] and view.message == f"read-only: {key.shown} would {key.help}"
-
-
-def test_read_only_has_no_way_to_an_act() -> None:
     for typed in (["k", "enter", *"yes", "enter"], ["l", "enter", *"signal 4", "enter"], ["e", "enter", "1", "enter"]):
         assert press(READ_ONLY, *typed)[1] == []
     view = replace(READ_ONLY, selected=on("done").selected)

@@ -70,13 +70,10 @@ def test_no_text_of_a_progress_file_steers_the_terminal(subtests: pytest.Subtest
                     assert misfits(render_top(replace(SNAPSHOT, rows=(each,)), view, 200, 40).lines, 200) == []
 
 
-def test_what_a_script_reports_as_nothing_is_not_known() -> None:
+def test_a_page_shows_nothing_as_unknown_and_makes_room_for_its_counts() -> None:
     found = row("x", {"metrics": {"loss": None}, "history": {}, "variables": (Variable("stage", None, "str"),)})
     text = shown(replace(at(found), screen="detail"), found, 80, 40)
     assert "  loss      -\n" in text and "stage=-" in text
-
-
-def test_a_long_name_leaves_room_for_how_many_lines_there_are_below() -> None:
     found = ended("n" * 200, FINISHED, error_message="word " * 300)
     assert re.search(r"n… \(\d+ more", shown(replace(at(found), screen="detail"), found, 40, 10))
 

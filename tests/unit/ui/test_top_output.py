@@ -244,16 +244,13 @@ def test_a_file_that_was_truncated_is_told_and_shown_anew(files: Files) -> None:
     assert pane.lines == ("fresh",) and "truncated or replaced" in pane.note
 
 
-def test_an_error_leaves_the_lines_and_goes_away_when_reading_works_again(files: Files) -> None:
+def test_an_error_is_told_until_reading_works_again(files: Files) -> None:
     reader = opened(files)
     files.error = "no answer"
     pane = look(reader)
     assert pane.error == "no answer" and len(pane.lines) == 3
     files.error = ""
     assert look(reader).error == ""
-
-
-def test_a_file_that_cannot_be_read_at_first_is_opened_at_its_end_later(files: Files) -> None:
     files.error = "permission denied"
     reader = opened(files)
     assert reader.panes[0].error == "permission denied" and reader.panes[0].lines == ()

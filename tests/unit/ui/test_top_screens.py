@@ -229,18 +229,19 @@ def test_no_number_breaks_a_frame(subtests: pytest.Subtests) -> None:
 # ---------------------------------------------------------------- what a screen says
 
 
-def test_a_screen_below_the_least_size_says_what_it_needs() -> None:
+def test_a_low_screen_says_what_it_needs_and_cuts_no_count() -> None:
     assert shown(START, width=39, height=24).startswith("too small: 40x10 is needed")
     assert "too small" not in shown(START, width=40, height=10)
+    assert shown(START, width=40, height=10).splitlines()[-2] == "1 stalled 1 FAILED 1 KILLED 1 slow 1 ?"
+    fine = replace(SNAPSHOT, rows=(ROWS[0], ROWS[2]))
+    assert shown(START, fine, 40, 10).splitlines()[-2] == "1 stalled 2 RUNNING CPU 51% RAM 12%"
+    assert shown(START, EMPTY, 40, 10).splitlines()[-2] == "CPU ? RAM ? GPU ?"
 
 
-def test_a_failed_look_is_told_in_red_with_since_when_and_why() -> None:
+def test_a_failed_look_is_told_whole_with_since_when() -> None:
     frame = render_top(replace(SNAPSHOT, error="ssh: no answer", stale_since=NOW - 61), START, 80, 24)
     assert frame.lines[1][0] == ("stale since 02:38:59: ssh: no answer", "bad")
     assert "llama" in drawn(frame)
-
-
-def test_unreachable_folder_shows_whole_error_and_no_count_of_runs() -> None:
     words = "ssh://me@gpu1: " + "the key was refused by " * 4 + "the server"
     lines = shown(START, replace(EMPTY, error=words, stale_since=NOW)).splitlines()
     assert lines[0].startswith(" /data/progress   ? runs")
@@ -286,15 +287,18 @@ def test_the_line_below_the_table_says_what_is_wrong_with_the_selected_run(subte
             assert f"\n{said}" in shown(replace(START, selected=place_of(said.partition(":")[0])), width=100)
 
 
-def test_why_a_file_cannot_be_read_is_told_once() -> None:
+def test_what_is_selected_is_described_below_the_table() -> None:
     broken = RunRow(run("broken", error="no JSON (line 1)"), UNKNOWN, "no JSON (line 1)")
     line = shown(replace(START, selected=Place()), replace(EMPTY, rows=(broken,)), width=200)
     assert "\nbroken: its file cannot be read: no JSON (line 1)\n" in line
-
-
-def test_a_process_below_a_run_is_described_when_it_is_selected() -> None:
     text = shown(after(START, "t", "down"), width=120)
     assert "\nllama: process 4711 python3, sleeping  CPU 99.5%  RAM 2.0 GiB  GPU 39.3 GiB  12 threads" in text
+    busy = row("a", tree=(node("P", 0, 7, "python3"), node("T", 1, 8, "loader", cpu_percent=61.5, state="R")))
+    snapshot = replace(SNAPSHOT, rows=(busy,))
+    text = shown(after(replace(START, selected=Place()), "t", "down", "down", snapshot=snapshot), snapshot)
+    assert re.search(r"\[P\] python3 +PID 7 +CPU  99.5%  RAM  2.0 GiB  GPU 39.3 GiB\n", text)
+    assert re.search(r"\[T\] loader +TID 8 +CPU  61.5%\n", text)
+    assert "\na: thread 8 loader, running  CPU 61.5%\n" in text
 
 
 def test_unknown_is_a_question_mark_and_stalled_or_slow_a_warning() -> None:
@@ -354,13 +358,6 @@ def test_what_is_used_is_told_in_parts_of_what_may_be_used() -> None:
     assert "820% of 16 cores 51%" in wide and "8.0 GiB of 64.0 GiB 12%" in wide and "78.5 GiB of 160.0 GiB 49%" in wide
 
 
-def test_on_a_low_screen_the_counts_come_first_and_nothing_is_cut() -> None:
-    assert shown(START, width=40, height=10).splitlines()[-2] == "1 stalled 1 FAILED 1 KILLED 1 slow 1 ?"
-    fine = replace(SNAPSHOT, rows=(ROWS[0], ROWS[2]))
-    assert shown(START, fine, 40, 10).splitlines()[-2] == "1 stalled 2 RUNNING CPU 51% RAM 12%"
-    assert shown(START, EMPTY, 40, 10).splitlines()[-2] == "CPU ? RAM ? GPU ?"
-
-
 def test_what_is_not_known_is_no_zero() -> None:
     bare = RunRow(run("bare", epoch=None, batch=None, process=None, metrics={}, history={}, script=None), UNKNOWN)
     unknown = replace(EMPTY, rows=(bare,), gpu_error="nvidia-smi is not installed here", machine_error="no /proc here")
@@ -371,24 +368,12 @@ def test_what_is_not_known_is_no_zero() -> None:
     assert "GPU ? nvidia-smi is not installed here" in shown(START, none)
 
 
-def test_a_long_name_is_shown_whole_where_there_is_room() -> None:
+def test_a_long_name_is_shown_where_there_is_room_and_99_5_per_cent_are_not_all() -> None:
     lines = shown(START, replace(SNAPSHOT, rows=(row(LONG[:40]),)), width=118).splitlines()
     assert lines[2].startswith(f">+{LONG[:40]} RUNNING") and "Phase" in lines[1]
-
-
-def test_a_run_that_is_nearly_done_is_not_done() -> None:
     for step, shown_part in ((9_999, " 99% "), (10_000, " 100% ")):
         near = row("a", {"step": step, "total_steps": 10_000})
         assert shown_part in shown(START, replace(SNAPSHOT, rows=(near,))).splitlines()[2]
-
-
-def test_every_process_and_thread_shows_its_processor_time_where_it_is_known() -> None:
-    busy = row("a", tree=(node("P", 0, 7, "python3"), node("T", 1, 8, "loader", cpu_percent=61.5, state="R")))
-    snapshot = replace(SNAPSHOT, rows=(busy,))
-    text = shown(after(replace(START, selected=Place()), "t", "down", "down", snapshot=snapshot), snapshot)
-    assert re.search(r"\[P\] python3 +PID 7 +CPU  99.5%  RAM  2.0 GiB  GPU 39.3 GiB\n", text)
-    assert re.search(r"\[T\] loader +TID 8 +CPU  61.5%\n", text)
-    assert "\na: thread 8 loader, running  CPU 61.5%\n" in text
 
 
 def test_columns_right_of_the_screen_are_pointed_at(subtests: pytest.Subtests) -> None:
@@ -420,14 +405,11 @@ def test_one_loss_is_no_curve() -> None:
     assert not set("▁▂▃▄▅▆▇") & set(page_of(one) + table.partition("\na: ")[0])
 
 
-def test_the_page_of_a_run_breaks_long_texts_and_cuts_none() -> None:
+def test_the_page_of_a_run_breaks_long_texts_and_tells_a_reason_once() -> None:
     words = "CUDA error: " + "device-side assert triggered, " * 9
     text = page_of(RunRow(run("bad", status=FAILED, error_message=words, stdout_path="/x" * 90), FAILED), 40)
     assert "".join(words.split()) in "".join(text.split()) and "/x" * 90 in "".join(text.split())
     assert not any("…" in line for line in text.splitlines()[1:])
-
-
-def test_detail_page_shows_reason_of_failure_once() -> None:
     failed = run("bad", status=FAILED, error_message="CUDA error")
     verdict = Verdict("failed", "failed", "failed at step 9: CUDA error")
     for reason, count in (("", 1), ("its host restarted", 2)):
@@ -463,15 +445,12 @@ def test_the_cursor_is_always_on_the_screen() -> None:
         assert view.selected.path == f"/data/progress/{line.split()[1]}/progress.json"
 
 
-def test_the_cursor_follows_its_run_and_keeps_its_place() -> None:
+def test_the_cursor_follows_its_run_through_changes_and_filters() -> None:
     view = render_top(SNAPSHOT, replace(START, selected=Place(ROWS[3].run.path)), 80, 24).view
     more = replace(SNAPSHOT, rows=(ended("aaa", FAILED), *ROWS))
     assert render_top(more, view, 80, 24).view.selected == Place(ROWS[3].run.path)
     gone = replace(SNAPSHOT, rows=(*ROWS[:3], *ROWS[4:]))
     assert render_top(gone, view, 80, 24).view.selected == Place(ROWS[4].run.path)
-
-
-def test_a_run_that_only_the_filter_hides_is_selected_again_without_it() -> None:
     view = render_top(SNAPSHOT, START, 80, 24).view
     view = render_top(SNAPSHOT, after(view, "f", *"done", "enter"), 80, 24).view
     assert render_top(SNAPSHOT, after(view, "escape"), 80, 24).view.selected == START.selected
@@ -487,7 +466,7 @@ def test_a_message_stands_above_the_keys_and_on_a_low_screen_in_their_place() ->
     assert shown(view, width=40, height=10).splitlines()[-1] == "something was done"
 
 
-def test_help_names_every_key_and_in_read_only_none_that_changes_a_run() -> None:
+def test_help_names_every_key_once_and_in_read_only_none_that_changes_a_run() -> None:
     everything = shown(VIEWS["help"], height=120)
     common = everything.partition("on every screen\n")[2].partition("while you type the name")[0]
     for screen in TABLES:
@@ -498,9 +477,6 @@ def test_help_names_every_key_and_in_read_only_none_that_changes_a_run() -> None
     assert "delete" not in shown(read_only, height=120) and "signal" not in shown(read_only, height=120)
     assert "signal" not in shown(replace(read_only, screen="main"), width=200)
     assert all(not key.changes for screen in TABLES for key in keys_of(replace(read_only, screen=screen)))
-
-
-def test_help_tells_nothing_twice_and_is_short() -> None:
     lines = [line for line in shown(VIEWS["help"], height=120).splitlines()[2:-1] if line.strip()]
     assert len(lines) == len(set(lines)) < 80
     narrow = " ".join(shown(VIEWS["help"], width=40, height=200).split())
@@ -515,15 +491,14 @@ def test_the_menu_shows_the_chosen_signal_also_on_the_least_screen() -> None:
         assert line.startswith(f"> SIG{SIGNALS[view.choice][0]}")
 
 
-def test_a_path_that_is_to_be_deleted_is_shown_whole_also_on_a_narrow_screen() -> None:
+def test_the_question_before_a_signal_or_a_deletion_names_what_goes() -> None:
     folder = "/data/" + "very-long-name-" * 8 + "end"
     gone = replace(EMPTY, rows=(RunRow(run("old", folder=folder, status=FINISHED, process=None), FINISHED),))
     view = after(replace(START, selected=Place()), "c", snapshot=gone)
     assert folder in "".join(shown(view, gone, 40, 30).split())
-
-
-def test_a_signal_to_one_process_has_no_order() -> None:
     assert "The signal goes to 1 process:\n" in shown(after(START, "k"))
+    view = after(replace(START, selected=Place(ROWS[8].run.path)), "c")
+    assert "It is unknown whether the run has ended. it runs on gpu-7" in shown(view)
 
 
 def test_the_question_before_deleting_says_what_goes_and_what_stays(subtests: pytest.Subtests) -> None:
@@ -541,32 +516,21 @@ def test_the_question_before_deleting_says_what_goes_and_what_stays(subtests: py
     assert "All other files are kept, including checkpoints." in shown(after(START, "c", snapshot=flat), flat)
 
 
-def test_deleting_a_run_that_may_be_alive_says_so_in_the_question() -> None:
-    view = after(replace(START, selected=Place(ROWS[8].run.path)), "c")
-    assert "It is unknown whether the run has ended. it runs on gpu-7" in shown(view)
-
-
-def test_the_editor_shows_what_its_run_uses_now() -> None:
+def test_the_editor_shows_long_fixed_and_present_values() -> None:
     later = replace(SNAPSHOT, rows=(row("llama", cpu_percent=12.5), *ROWS[1:]))
     assert "CPU 12.5%" in shown(VIEWS["editor"], later)
-
-
-def editor(*variables: Variable, width: int = 80) -> str:
-    snapshot = replace(EMPTY, rows=(RunRow(run("a", variables=variables), "RUNNING"),))
-    return shown(after(replace(START, selected=Place()), "e", snapshot=snapshot), snapshot, width)
-
-
-def test_a_long_value_is_shown_whole_where_there_is_room() -> None:
     path = "s3://bucket/" + "checkpoints/" * 4
     variables = (Variable("data", path, "str", None, None, f"{path}new"), Variable("n", 1, "int"))
     wide = editor(*variables, width=180)
     assert f"{path} " in wide and f"{path}new " in wide and "pending" in editor(*variables, width=60)
     assert "x" * 30 in editor(Variable("note", "x" * 30, "str"))  # nothing is pending: its column is narrow
-
-
-def test_a_value_that_cannot_be_edited_is_shown_and_called_so() -> None:
     [line] = [line for line in editor(Variable("betas", "(0.9, 0.999)", "tuple")).splitlines() if "betas" in line]
     assert line.split() == [">", "betas", "(0.9,", "0.999)", "tuple", "read-only"]
+
+
+def editor(*variables: Variable, width: int = 80) -> str:
+    snapshot = replace(EMPTY, rows=(RunRow(run("a", variables=variables), "RUNNING"),))
+    return shown(after(replace(START, selected=Place()), "e", snapshot=snapshot), snapshot, width)
 
 
 def test_the_chosen_variable_is_always_on_the_screen() -> None:

@@ -77,11 +77,13 @@ def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
 # ---------------------------------------------------------------- what is said
 
 
-def test_the_silence_goes_on_between_two_looks_but_not_while_nobody_answers() -> None:
+def test_a_silence_goes_on_between_two_looks_and_its_end_is_announced() -> None:
     assert "8m53s ago, limit 7m30s" in shown(replace(STALLED, now=NOW + 60))
     assert "5s ago, limit 7m30s" in shown(replace(STALLED, step_at=NOW - 5)), "a line came after the look"
     later = shown(replace(SILENT, now=NOW + 600))
     assert "1s before the last response, limit 7m30s" in later and "no response for 12m10s, trying again" in later
+    assert "it will be stopped after the next check unless" in shown(replace(STALLED, ends_at=NOW - 1))
+    assert "it will be stopped" not in shown(replace(STALLED, ends_at=None))
 
 
 def test_a_log_that_is_not_there_is_said_before_the_reason_of_the_verdict() -> None:
@@ -91,15 +93,13 @@ def test_a_log_that_is_not_there_is_said_before_the_reason_of_the_verdict() -> N
     assert "warn" in styles_of("does not exist yet", missing) and "does not exist yet" not in shown(RUNNING)
 
 
-def test_a_target_without_an_answer_is_grey() -> None:
+def test_a_target_without_an_answer_is_grey_and_a_termination_shown_step_by_step() -> None:
     for text in ("step 1500/3000", "pid 4711", "GPU 0", "checkpoint-1400", "evaluating"):
         assert styles_of(text, SILENT) == {"dim"}, text
     assert styles_of("no response for", SILENT) == {"bad"}
-
-
-def test_the_end_of_a_stalled_training_is_announced_only_where_it_will_come() -> None:
-    assert "it will be stopped after the next check unless" in shown(replace(STALLED, ends_at=NOW - 1))
-    assert "it will be stopped" not in shown(replace(STALLED, ends_at=None))
+    ending = SNAPSHOTS["ending"]
+    assert styles_of("stopping", ending) >= {"good"} and styles_of("> uploading", ending) == {"bold"}
+    assert styles_of("> destroying", ending) == {"dim"}
 
 
 def test_only_the_cells_of_a_gpu_that_are_wrong_are_coloured() -> None:
@@ -156,12 +156,6 @@ def test_the_newest_complete_checkpoint_is_named_or_that_there_is_none() -> None
         assert words in shown(replace(RUNNING, status=replace(STATUS, checkpoints=checkpoints)), width=118, height=60)
 
 
-def test_a_termination_is_shown_step_by_step() -> None:
-    ending = SNAPSHOTS["ending"]
-    assert styles_of("stopping", ending) >= {"good"} and styles_of("> uploading", ending) == {"bold"}
-    assert styles_of("> destroying", ending) == {"dim"}
-
-
 def test_a_rate_has_its_unit() -> None:
     def pace(speed: float) -> str:
         return shown(replace(RUNNING, progress=replace(PROGRESS, steps_per_second=speed)))
@@ -182,7 +176,7 @@ def test_a_loss_that_is_no_number_stands_out() -> None:
 # ---------------------------------------------------------------- the page of the log
 
 
-def test_the_log_follows_its_end_until_it_is_scrolled() -> None:
+def test_the_log_follows_its_end_until_it_is_scrolled_and_stays_at_its_line_then() -> None:
     view = render(RUNNING, PAGES["log"], 80, 24).view
     assert "evaluating" in shown(RUNNING, view) and "following" in shown(RUNNING, view)
     up = after(view, "up", "up")
@@ -191,9 +185,6 @@ def test_the_log_follows_its_end_until_it_is_scrolled() -> None:
     assert "following" not in shown(longer, up)
     assert "following" in shown(longer, after(up, "end", snapshot=longer))
     assert "step 1301/3000" in shown(longer, after(up, "home", snapshot=longer)).splitlines()[2]
-
-
-def test_a_scrolled_log_stays_at_its_line_when_old_lines_are_dropped() -> None:
     up = after(PAGES["log"], "page-up", "page-up")
     top = shown(RUNNING, up).splitlines()[2]
     dropped = replace(RUNNING, lines=RUNNING.lines[100:], first_line=RUNNING.first_line + 100)
@@ -209,9 +200,6 @@ def test_long_lines_of_the_log_are_broken_and_all_of_them_can_be_reached() -> No
         seen |= {line.split()[0] for line in shown(long, view).splitlines()[2:22] if line[:1].isdigit()}
         view = after(view, "down", snapshot=long)
     assert seen == {str(number) for number in range(30)} and "following" in shown(long, view)
-
-
-def test_a_line_longer_than_the_screen_does_not_trap_the_cursor() -> None:
     long = replace(RUNNING, lines=("y" * 900, "z" * 900, "last"), first_line=1, partial="")
     view = render(long, PAGES["log"], 40, 10).view
     for key in ("home", "down", "down", "down"):
@@ -222,18 +210,12 @@ def test_a_line_longer_than_the_screen_does_not_trap_the_cursor() -> None:
 # ---------------------------------------------------------------- keys
 
 
-def test_q_quits_and_r_looks_on_every_page_and_a_click_does_nothing() -> None:
+def test_q_quits_r_looks_and_esc_leads_to_the_main_page_from_every_page() -> None:
     for view in (START, *PAGES.values()):
         assert update(view, "q")[1] == (Do("quit"),) and update(view, "r")[1] == (Do("refresh"),)
     assert update(START, "click 3 3") == (START, ())
-
-
-def test_esc_leads_to_the_main_page_from_any_sequence_of_pages() -> None:
     for keys in ("l", "e", "?", "le", "el?", "??l", "lee?l", "l?"):
         assert after(START, *keys, "escape").screen == "main", keys
-
-
-def test_arrows_scroll_what_does_not_fit() -> None:
     view = START
     for _ in range(60):
         view, _ = update(render(STALLED, view, 40, 10).view, "down", STALLED)

@@ -185,7 +185,11 @@ def test_the_speed_is_that_of_the_steps_where_the_log_tells_none(tmp_path: Path)
     assert bench.shown.progress.steps_per_second == pytest.approx(0.1), "it began again"
 
 
-def test_what_is_kept_of_a_long_log_is_bounded(tmp_path: Path) -> None:
+def test_what_is_kept_of_a_long_log_is_bounded_and_events_are_handed_over(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.clock.sleep(12)
+    bench.session.tell("the heartbeat was refused")
+    assert bench.session.events == [(12.0, Event("detected", "the heartbeat was refused"))]
     bench = Bench(tmp_path)
     for step in range(5000):
         bench.line(step, f"line {step}", loss=1.0 / (step + 1))
@@ -193,13 +197,6 @@ def test_what_is_kept_of_a_long_log_is_bounded(tmp_path: Path) -> None:
     assert len(shown.lines) == KEPT_LINES and shown.first_line == 5000 - KEPT_LINES + 1
     assert shown.lines[-1] == "line 4999" and len(shown.losses) <= KEPT_LOSSES
     assert shown.losses[0] == 1.0 and shown.losses[-1] == 1.0 / 5000
-
-
-def test_the_events_are_handed_over_with_the_seconds_since_the_start(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.clock.sleep(12)
-    bench.session.tell("the heartbeat was refused")
-    assert bench.session.events == [(12.0, Event("detected", "the heartbeat was refused"))]
 
 
 # ---------------------------------------------------------------- processors

@@ -21,9 +21,13 @@ KEY, NOW = b"0" * 32, 1_770_000_000.0
 SESSION = "a-session-of-somebody"
 
 
-def test_only_addresses_of_this_machine_are_loopback() -> None:
+def test_only_addresses_of_this_machine_are_loopback_and_headers_are_taken_apart() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.1.2.3", "localhost", "::1")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "", "10.0.0.1", "127.evil.example", "localhost.example", "1::1")))
+    assert find_cookie("a=1; training_monitor_1=x=y ;b", "training_monitor_1") == "x=y"
+    assert find_cookie("xa=1", "a") is None and find_cookie(None, "a") is None
+    assert bearer_of("Bearer  abc ") == bearer_of("bearer abc") == "abc"
+    assert bearer_of("Basic abc") is None and bearer_of(None) is None and bearer_of("Bearer") == ""
 
 
 def test_the_names_of_this_machine_are_known_and_another_host_is_not() -> None:
@@ -70,10 +74,3 @@ def test_each_token_port_and_state_folder_has_its_own_key() -> None:
 def test_only_a_page_that_a_person_loads_is_an_act() -> None:
     assert is_act(None, None) and is_act("navigate", "?1")
     assert not any(is_act(*each) for each in (("navigate", None), ("cors", None), ("cors", "?1"), ("no-cors", None)))
-
-
-def test_headers_are_taken_apart() -> None:
-    assert find_cookie("a=1; training_monitor_1=x=y ;b", "training_monitor_1") == "x=y"
-    assert find_cookie("xa=1", "a") is None and find_cookie(None, "a") is None
-    assert bearer_of("Bearer  abc ") == bearer_of("bearer abc") == "abc"
-    assert bearer_of("Basic abc") is None and bearer_of(None) is None and bearer_of("Bearer") == ""

@@ -50,16 +50,22 @@ def test_a_point_of_a_total_is_its_last_value_and_the_largest_floats_have_a_mean
     assert point.value == 1.7e308
 
 
-def test_ticks_have_different_labels_where_values_differ_little() -> None:
+def test_a_chart_tells_its_extremes_and_ticks_apart() -> None:
     svg = drawn(points_of(samples([1.19e6, 1.21e6]), "loss", NOW, NOW + 100))
     labels = [each.text for each in svg.iter(f"{SVG}text") if each.attrib["text-anchor"] == "end"]
     assert labels[0] == "1.19e6" and len({*labels}) == len(labels) > 3
+    points = points_of(samples([3.0, 1.0, 2.0]), "loss", NOW, NOW + 100)
+    assert describe_points(points, LOSS) == "Loss: from 3.000, to 2.000, between 1.000 and 3.000 nats"
 
 
-def test_a_single_point_is_a_dot_that_can_be_seen() -> None:
+def test_every_point_can_be_seen_and_tells_its_numbers_in_local_time() -> None:
     svg = drawn(points_of(samples([1.0]), "loss", NOW, NOW + 9))
     [line] = [each for each in svg.iter() if "L" in each.get("d", "")]
     assert float(line.attrib["stroke-width"]) >= 4
+    point = points_of(samples([1.0, 3.0], 0.1), "loss", NOW, NOW + 1000)
+    svg = drawn(point, window=Window(NOW, NOW + 1000, utc_offset=3600.0))
+    [title] = [each.text for each in svg.iter(f"{SVG}title")]
+    assert title == "2026-02-02 03:40:00  2.000 nats (1.000 to 3.000)"
 
 
 def test_a_line_ends_where_a_value_is_unknown_or_nothing_was_seen_for_long() -> None:
@@ -80,13 +86,6 @@ def test_nan_is_a_cross_and_never_a_number() -> None:
     crosses = [each for each in svg.iter(f"{SVG}path") if each.attrib["class"] == "odd"]
     assert len(crosses) == 2 and "nan" in (crosses[0].findtext(f"{SVG}title") or "")
     assert len(lines_of(svg)) == 2 and "nan" not in " ".join(lines_of(svg))
-
-
-def test_every_point_tells_its_numbers_in_local_time() -> None:
-    point = points_of(samples([1.0, 3.0], 0.1), "loss", NOW, NOW + 1000)
-    svg = drawn(point, window=Window(NOW, NOW + 1000, utc_offset=3600.0))
-    [title] = [each.text for each in svg.iter(f"{SVG}title")]
-    assert title == "2026-02-02 03:40:00  2.000 nats (1.000 to 3.000)"
 
 
 def test_a_chart_without_a_finite_value_has_no_scale() -> None:
@@ -122,11 +121,6 @@ def test_any_steps_are_well_formed_and_inside_their_frame() -> None:
         assert len(list(svg.iter(f"{SVG}text"))) < 20, steps
 
 
-def test_a_screen_reader_gets_the_extremes() -> None:
-    points = points_of(samples([3.0, 1.0, 2.0]), "loss", NOW, NOW + 100)
-    assert describe_points(points, LOSS) == "Loss: from 3.000, to 2.000, between 1.000 and 3.000 nats"
-
-
 def test_foreign_text_cannot_leave_its_place() -> None:
     text = draw_chart((), Chart("loss", '"><script>alert(1)</script>', "</title>&"), Window(NOW, NOW + 1))
     assert "<script" not in text and ElementTree.fromstring(text).attrib["aria-label"].startswith('"><script>')
@@ -149,15 +143,12 @@ def test_any_series_is_well_formed_and_inside_its_frame() -> None:
         assert len(list(svg.iter(f"{SVG}text"))) < 120
 
 
-def test_a_sum_leaves_out_what_was_not_seen() -> None:
+def test_a_sum_counts_a_series_only_while_it_has_a_value() -> None:
     first, second = samples([1.0, 1.0, None], 30.0), samples([2.0, 2.0], 10.0)
     points = sum_points([first, second], "loss", NOW, NOW + 200)
     seen = [(3.0, 2)] * 6 + [(None, 0)] * 13  # the second one holds for 40 s, the first one is unknown from 60 s on
     assert [(each.value, each.count) for each in points] == seen
     assert [each.timestamp - NOW for each in points] == [10.0 * number for number in range(19)]
-
-
-def test_a_sum_counts_a_series_only_while_it_has_a_value() -> None:
     stays, goes = samples([1.0] * 91), samples([2.0] * 50 + [None])
     points = sum_points([stays, goes], "loss", NOW, NOW + 900)
     assert [each.value for each in points] == [3.0] * 50 + [1.0] * 41

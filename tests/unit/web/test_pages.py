@@ -44,15 +44,12 @@ def cells(metrics: TrainingMetrics) -> dict[str, tuple[str, object]]:
     return {column.title: tuple(cell) for (_, column), cell in zip(HEADS, found, strict=True)}
 
 
-def test_the_cells_are_those_of_the_terminal_with_values_to_sort_by() -> None:
+def test_the_cells_are_those_of_the_terminal_and_those_that_are_why_named() -> None:
     shown = cells(member(1, loss=nan, gpu_util=None))
     assert shown["LOSS"] == ("nan", 1e308) and shown["GPU%"] == ("-", None)
     assert shown["$/H"] == ("$0.467", 0.467) and shown["ETA"][0] == "45m"
     assert shown["PROGRESS"] == ("E1/3 70%", 70.0) and shown["STATUS"] == ("NaN", "nan")
     assert cells(member(1, loss=inf))["LOSS"] == ("inf", 1e308)
-
-
-def test_the_cells_that_are_why_are_named() -> None:
     causes = {str(each.instance_id): row(each)["why"] for each in ROWS}
     assert causes["30007001"] == [] and causes["30007002"] == ["LOSS"]
     assert causes["30007004"] == ["STATUS"] and causes["30007005"] == ["DISK%", "GPU%"]
@@ -61,13 +58,15 @@ def test_the_cells_that_are_why_are_named() -> None:
     assert row(done)["why"] == ["$/H"]
 
 
-def test_unknown_is_not_zero() -> None:
+def test_unknown_is_not_zero_and_late_looks_are_shown() -> None:
     found = row(unseen(1, "unknown", last_updated=None))
     assert found["level"] == "unknown" and found["percent"] is None and found["seen"] is None
     assert head_of(replace(SNAPSHOT, summary=FleetSummary()))["tiles"] == []
     tiles = {tile["name"]: tile["text"] for tile in head_of(SNAPSHOT)["tiles"]}
     assert tiles["Rate"] == "at least $17.62/h" or tiles["Rate"] == "at least $17.63/h"
     assert tiles["Credit"] == "$80.12"
+    said = "checks are 40s late: too many members to check every 10s"
+    assert [head_of(replace(SNAPSHOT, late=late))["lateness"] for late in (None, 0.0, 40.0)] == ["", "", said]
 
 
 def test_facts_leave_out_what_is_unknown() -> None:
@@ -85,11 +84,6 @@ def test_each_of_several_gpus_has_its_own_bar() -> None:
     assert [(each["name"], each["percent"]) for each in gpus] == [("GPU 0", 99.0), ("GPU 1", 0.0), ("GPU ?", None)]
     assert [each["text"] for each in gpus] == ["99.0 %, memory 50.0 %, 70 C", "0.0 %", "use unknown, lost"]
     assert member_page(member(1, gpus=(busy,)), SNAPSHOT, VIEW)["gpus"] == []
-
-
-def test_late_looks_are_shown_above_the_table() -> None:
-    said = "checks are 40s late: too many members to check every 10s"
-    assert [head_of(replace(SNAPSHOT, late=late))["lateness"] for late in (None, 0.0, 40.0)] == ["", "", said]
 
 
 def test_every_foreign_text_is_made_harmless() -> None:
@@ -174,7 +168,7 @@ def run(**fields: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_run_has_a_chart_for_each_metric_losses_first() -> None:
+def test_a_run_has_its_attempt_and_a_chart_for_each_metric_losses_first() -> None:
     history = {
         "lr": MetricHistory((10, 20), (0.1, 0.2)),
         "val_loss": MetricHistory((20,), (3.0,)),
@@ -188,9 +182,6 @@ def test_a_run_has_a_chart_for_each_metric_losses_first() -> None:
     assert page["charts"][1]["svg"].count('class="odd"') == 2
     assert (page["begin"], page["end"], page["attempt"]) == (0, 30, "1")
     assert page["settings"] == [["lr", "0.1"], ["name", "x"]]
-
-
-def test_a_run_says_which_attempt_it_is_and_nothing_of_metrics_that_it_has_not() -> None:
     page = run(attempt=3, earlier=(EarlierAttempt("FAILED", step=70), EarlierAttempt("KILLED")))
     assert page["attempt"] == "3, after FAILED at step 70, KILLED"
     assert page["charts"] == page["settings"] == [] and page["begin"] is None

@@ -70,8 +70,13 @@ def test_who_is_slow_gets_the_newest_state_at_once(source: Source) -> None:
     assert read(event)[1]["changes"]["rows"] == [{"id": "a", "n": 5}, {"id": "b", "n": 1}]
 
 
-def test_a_message_is_encoded_once_for_all(source: Source) -> None:
+def test_who_comes_back_goes_on_and_a_message_is_encoded_once(source: Source) -> None:
     assert source.feed.wait(0, 60)[1] is source.feed.wait(0, 60)[1]
+    number, event = source.feed.wait(0, 60)
+    name, _ = read(event)
+    assert source.feed.number_of(name) == number
+    for other in (None, "", name + "9", name.partition("-")[0], "x" + name, "-1", "\u0661-\u0661"):
+        assert source.feed.number_of(other) == 0, other
 
 
 def test_without_news_comes_a_beat(source: Source) -> None:
@@ -80,14 +85,6 @@ def test_without_news_comes_a_beat(source: Source) -> None:
     again, event = source.feed.wait(number, 0.0)
     name, data = read(event)
     assert (again, name, data["changes"]) == (number, "", None) and data["times"]["made_at"] <= data["times"]["now"]
-
-
-def test_who_comes_back_goes_on_and_a_stranger_begins(source: Source) -> None:
-    number, event = source.feed.wait(0, 60)
-    name, _ = read(event)
-    assert source.feed.number_of(name) == number
-    for other in (None, "", name + "9", name.partition("-")[0], "x" + name, "-1", "\u0661-\u0661"):
-        assert source.feed.number_of(other) == 0, other
 
 
 def test_a_state_that_cannot_be_made_leaves_the_last_one_and_its_time(source: Source) -> None:
