@@ -75,13 +75,10 @@ def test_stopped_instances_are_hidden_until_they_ran() -> None:
     assert update(monitor, world)["vast://2"].status == "stopped" and monitor.snapshot().summary.hidden == 0
 
 
-def test_without_an_instance_the_account_is_not_asked() -> None:
+def test_the_account_is_asked_only_with_an_instance_and_rarely_for_its_credit() -> None:
     world = World()
     rows = update(fleet(world, MemberSpec("local", groups=("a",)), MemberSpec("local", groups=("b",))), world)
     assert world.listings() == 0 and rows["local"].groups == ("a", "b")
-
-
-def test_the_credit_is_asked_rarely_and_unknown_when_nobody_tells() -> None:
     world, monitor = looked(1)
     world.credit = None
     update(monitor, world)
@@ -121,11 +118,16 @@ def test_from_a_listing_that_failed_nothing_follows_but_that_it_failed(subtests:
             assert monitor.snapshot().error is None and monitor.snapshot().stale_since is None
 
 
-def test_an_empty_flat_listing_is_not_believed_and_a_complete_empty_one_is() -> None:
+def test_an_instance_that_is_not_known_to_be_gone_is_not_lost() -> None:
     world, monitor = looked(1)
     world.rows.clear()
     before = world.listings()
     assert update(monitor, world)["vast://1"].status == "lost" and world.listings() == before + 2
+    world, monitor = looked(1, 2)
+    world.lying, world.show_fails = [row(1)], True
+    assert update(monitor, world)["vast://2"].status == "running"
+    unknown = update(fleet(world, MemberSpec("vast://9"), MemberSpec("vast://1")), world)["vast://9"]
+    assert unknown.status == "unknown" and "it is unknown whether it was destroyed" in (unknown.error or "")
 
 
 @pytest.mark.parametrize("listing", [[], [row(1)]], ids=["empty", "partial"])
@@ -137,14 +139,6 @@ def test_an_instance_that_a_listing_lacks_and_that_is_there_is_not_lost(listing:
     world.lying = None
     assert update(monitor, world)["vast://2"].status == "running"
     assert "lost" not in kinds(monitor.snapshot())
-
-
-def test_an_instance_that_can_be_neither_listed_nor_asked_for_is_not_lost() -> None:
-    world, monitor = looked(1, 2)
-    world.lying, world.show_fails = [row(1)], True
-    assert update(monitor, world)["vast://2"].status == "running"
-    unknown = update(fleet(world, MemberSpec("vast://9"), MemberSpec("vast://1")), world)["vast://9"]
-    assert unknown.status == "unknown" and "it is unknown whether it was destroyed" in (unknown.error or "")
 
 
 def test_an_instance_of_which_no_listing_told_says_so(subtests: pytest.Subtests) -> None:
@@ -374,9 +368,6 @@ def test_listeners_hear_of_new_snapshots_and_what_was_shown_does_not_change() ->
     update(monitor, world)
     assert heard and (before.step, list(before.recent_logs)) == (1, ["step 1/100 loss 0.5"])
     assert monitor.snapshot().rows[0].step == 50
-
-
-def test_cleared_logs_are_gone_at_once_and_stay_away() -> None:
     world, monitor = looked(1)
     monitor.clear_logs()
     assert not monitor.snapshot().rows[0].recent_logs and monitor.snapshot().rows[0].step == 1
@@ -394,14 +385,11 @@ def acted(monitor: FleetMonitor, action: str, *keys: str) -> list[tuple[str, str
     return [(alert.key, alert.kind, alert.level) for alert in monitor.snapshot().alerts[before:]]
 
 
-def test_an_instance_is_destroyed_and_seen_gone_and_that_is_not_a_loss() -> None:
+def test_an_instance_is_destroyed_stopped_started_and_rebooted() -> None:
     world, monitor = looked(1, 2)
     assert acted(monitor, "destroy", "vast://1") == [("vast://1", "destroyed", "info")]
     assert update(monitor, world)["vast://1"].status == "lost"
     assert kinds(monitor.snapshot()) == ["destroyed"]
-
-
-def test_an_instance_is_stopped_started_and_rebooted() -> None:
     world, monitor = looked(1)
     assert acted(monitor, "reboot", "vast://1") == [("vast://1", "rebooted", "info")]
     assert update(monitor, world)["vast://1"].status == "rebooting"
@@ -429,17 +417,7 @@ def test_a_shell_is_opened_on_instances_and_ssh_hosts() -> None:
         assert command[:2] == ["ssh", "-t"] and command[-2] == "--" and command[-1].startswith(destination)
 
 
-def test_what_could_not_be_done_is_told_with_the_reason() -> None:
-    world, monitor = looked(1)
-    world.refuses = True
-    assert acted(monitor, "destroy", "vast://1") == [("vast://1", "failed", "error")]
-    assert "still exists" in monitor.snapshot().alerts[-1].text and "500" in monitor.snapshot().alerts[-1].text
-    del world.rows[1]
-    update(monitor, world)
-    assert kinds(monitor.snapshot())[-1] == "lost"  # nobody destroyed it
-
-
-def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
+def test_what_cannot_or_could_not_be_done_is_told_with_the_reason() -> None:
     monitor = fleet(World(), MemberSpec("local"), MemberSpec("local", "process:run"))
     for action, *keys in (("destroy", "local"), ("stop", "local", "nobody"), ("reboot", "local")):
         assert acted(monitor, action, *keys) == [(key, "refused", "warning") for key in keys]
@@ -447,6 +425,13 @@ def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
     assert "no job" in monitor.snapshot().alerts[-1].text
     with pytest.raises(SettingsError):
         monitor.act("paint", ["local"])
+    world, monitor = looked(1)
+    world.refuses = True
+    assert acted(monitor, "destroy", "vast://1") == [("vast://1", "failed", "error")]
+    assert "still exists" in monitor.snapshot().alerts[-1].text and "500" in monitor.snapshot().alerts[-1].text
+    del world.rows[1]
+    update(monitor, world)
+    assert kinds(monitor.snapshot())[-1] == "lost"  # nobody destroyed it
 
 
 def test_an_instance_is_not_stopped_and_destroyed_at_once_by_whatever_names() -> None:

@@ -205,16 +205,13 @@ def test_a_rule_does_not_count_the_time_in_which_nothing_new_was_seen() -> None:
     assert sorted(watch.told) == ["rule:idle", "rule:up"]
 
 
-def test_without_an_answer_only_a_listed_instance_has_a_status() -> None:
+def test_without_an_answer_or_a_new_listing_no_status_is_known() -> None:
     rules = (AlertRule("up", "status == running"),)
     watch = Watch(1, specs=(MemberSpec("local"),), config=FleetConfig(rules=rules))
     for name in (1, "local"):
         watch.world.machine(name).error = unreachable()
     watch.look()
     assert [alert.key for alert in watch.monitor.snapshot().alerts] == ["vast://1"]
-
-
-def test_the_status_in_a_listing_that_is_old_is_not_known() -> None:
     rules = (AlertRule("slow", "status == loading for 30s"),)
     watch = Watch(1, config=FleetConfig(rules=rules))
     watch.world.rows[1] |= {"actual_status": "loading"}
@@ -297,11 +294,18 @@ def test_looks_before_a_stop_do_not_count_after_the_restart() -> None:
     assert watch.level() == "healthy" and "22222" in next(each for each in watch.world.said[::-1] if each[0] == "ssh")
 
 
-def test_one_whose_turn_does_not_come_is_not_healthy_for_ever() -> None:
+def test_rows_beyond_all_bounds_are_cut_and_one_that_is_not_looked_at_is_unknown() -> None:
     watch = local()
     watch.train(range(2, 10))
     list_only(watch)
     assert [watch.level(20) for _ in range(5)] == ["healthy", "healthy", "healthy", "unknown", "unknown"]
+    watch = Watch(1)
+    long = "\x1b[31m\u202e" + "x" * 10_000_000
+    names = ("gpu_name", "label", "status_msg", "actual_status", "ssh_host", "start_date", "gpu_util")
+    watch.world.rows[1] |= dict.fromkeys(names, long)
+    found = watch.row()
+    texts = (found.gpu_type, found.name, found.message, found.status, found.error)
+    assert all(len(text or "") <= 500 and (text or "").isprintable() for text in texts)
 
 
 @pytest.mark.parametrize("number", [10**30, int("9" * 4000)])
@@ -312,25 +316,24 @@ def test_a_number_beyond_all_numbers_is_one_more_row(number: int) -> None:
     assert rows["vast://1"].step == 1 and watch.monitor.snapshot().error is None and len(rows) == 2
 
 
-def test_texts_of_ten_megabytes_are_cut() -> None:
-    watch = Watch(1)
-    long = "\x1b[31m\u202e" + "x" * 10_000_000
-    names = ("gpu_name", "label", "status_msg", "actual_status", "ssh_host", "start_date", "gpu_util")
-    watch.world.rows[1] |= dict.fromkeys(names, long)
-    found = watch.row()
-    texts = (found.gpu_type, found.name, found.message, found.status, found.error)
-    assert all(len(text or "") <= 500 and (text or "").isprintable() for text in texts)
-
-
 # ---------------------------------------------------------------- money
 
 
-def test_a_stopped_machine_does_not_pass_the_budget_again() -> None:
+def test_spending_never_jumps_and_a_stopped_machine_passes_no_budget_again() -> None:
     watch = Watch(1, config=replace(FleetConfig(), budget=0.4))
     for details in ({}, {"actual_status": "exited", "intended_status": "stopped"}, {}):
         watch.world.rows[1] = row(1, **details)
         watch.look()
     assert watch.told == ["budget"]
+    watch = Watch(1)
+    hour = watch.row().total_cost
+    assert hour == pytest.approx(0.5, abs=0.01)
+    watch.world.rows[1] |= {"dph_total": 2.0}
+    assert watch.row().total_cost == pytest.approx(hour, abs=0.01)
+    stopped = {"actual_status": "exited", "intended_status": "stopped", "cur_state": "stopped"}
+    watch.world.rows[1] |= {**stopped, "storage_total_cost": 0.01}
+    assert watch.row().total_cost == pytest.approx(hour, abs=0.02)
+    assert watch.monitor.snapshot().summary.without_total == 0
 
 
 # ---------------------------------------------------------------- how fast
@@ -374,18 +377,6 @@ def test_where_no_thread_can_be_begun_the_next_round_asks(monkeypatch: pytest.Mo
     watch.world.machine(1).log += "step 2/100 loss 0.4\n"
     # a thread of the first look may still have been there, and have begun the round that no new thread could
     assert watch.row().step == 2 and watch.world.listings() in (2, 3)
-
-
-def test_spending_never_jumps_or_falls() -> None:
-    watch = Watch(1)
-    hour = watch.row().total_cost
-    assert hour == pytest.approx(0.5, abs=0.01)
-    watch.world.rows[1] |= {"dph_total": 2.0}
-    assert watch.row().total_cost == pytest.approx(hour, abs=0.01)
-    stopped = {"actual_status": "exited", "intended_status": "stopped", "cur_state": "stopped"}
-    watch.world.rows[1] |= {**stopped, "storage_total_cost": 0.01}
-    assert watch.row().total_cost == pytest.approx(hour, abs=0.02)
-    assert watch.monitor.snapshot().summary.without_total == 0
 
 
 def test_what_fails_is_logged_when_it_begins_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:

@@ -127,13 +127,10 @@ def test_time_in_which_a_run_could_not_be_seen_is_not_watched() -> None:
     assert [states[each] for each in (2100, 2120)] == ["unknown", "unknown"] and states[2380] == "stalled"
 
 
-def test_a_run_that_is_gone_is_forgotten() -> None:
+def test_a_run_that_is_gone_is_forgotten_and_looks_compare_with_one_a_second_old() -> None:
     collector, folder = collect(lambda number: look(run() if number == 1 else (), machine(process(100))))
     assert len(collector.look_once().rows) == 1 and collector.look_once().rows == ()
     assert collector._past == {}
-
-
-def test_looks_in_quick_succession_compare_with_one_a_second_old() -> None:
     collector, folder = collect()
     for _ in range(8):
         snapshot = collector.look_once()

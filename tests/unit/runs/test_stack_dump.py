@@ -120,7 +120,7 @@ def test_variables_are_those_of_now_and_bounded(monkeypatch: pytest.MonkeyPatch)
     assert stacks()["variables"] == {"RANK": "3", "MASTER_ADDR": "x" * 100}
 
 
-def test_a_thread_that_threading_does_not_know_has_no_name() -> None:
+def test_a_thread_without_a_name_that_is_text_has_none() -> None:
     import _thread
 
     end, begun = threading.Event(), threading.Event()
@@ -135,6 +135,18 @@ def test_a_thread_that_threading_does_not_know_has_no_name() -> None:
     end.set()
     assert (found["name"], found["native_id"], found["is_daemon"]) == ("", None, None)
     assert any(frame[0].endswith("run") for frame in found["frames"])
+
+    def wait(end: threading.Event) -> None:
+        threading.current_thread().__dict__["_name"] = BadText("odd")
+        renamed.set()
+        end.wait()
+
+    CALLS.clear()
+    renamed = threading.Event()
+    with beside(1, wait, threading.Thread):
+        renamed.wait()
+        told = stacks()
+    assert CALLS == [] and "" in [each["name"] for each in told["threads"]]
 
 
 # ---------------------------------------------------------------- bounds
@@ -258,20 +270,6 @@ def test_no_code_of_the_training_is_called(monkeypatch: pytest.MonkeyPatch) -> N
     assert CALLS == []
     (reader,) = (each for each in told["threads"] if each["name"] == "reader")
     assert ["?", "?"] in [frame[:2] for frame in reader["frames"]]
-
-
-def test_a_thread_that_renamed_itself_to_no_text_has_no_name() -> None:
-    def wait(end: threading.Event) -> None:
-        threading.current_thread().__dict__["_name"] = BadText("odd")
-        renamed.set()
-        end.wait()
-
-    CALLS.clear()
-    renamed = threading.Event()
-    with beside(1, wait, threading.Thread):
-        renamed.wait()
-        told = stacks()
-    assert CALLS == [] and "" in [each["name"] for each in told["threads"]]
 
 
 # ---------------------------------------------------------------- the file

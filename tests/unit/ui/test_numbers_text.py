@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from tests.unit.ui.snapshots import member, unseen
 from training_monitor.ui.fleet import view as columns
 from training_monitor.ui.kit import text as numbers_text
@@ -9,51 +7,24 @@ from training_monitor.ui.kit import text as numbers_text
 NAN, INF = float("nan"), float("inf")
 
 
-def test_a_number_is_shown_short() -> None:
-    for name, value, text in [
-        ("format_percent", 85.2, "85.2"),
-        ("format_percent", 0.0, "0.0"),
-        ("format_percent", 99.97, "100"),
-        ("format_percent", NAN, "nan"),
-        ("format_number", 2.345, "2.345"),
-        ("format_number", 0.98765, "0.9877"),
-        ("format_number", 12.3456, "12.346"),
-        ("format_number", 123.456, "123.46"),
-        ("format_number", 0.0, "0"),
-        ("format_number", 1.23e-5, "1.2e-5"),
-        ("format_number", 4.5e9, "4.5e9"),
-        ("format_number", -0.123, "-0.123"),
-        ("format_number", NAN, "nan"),
-        ("format_number", -INF, "-inf"),
-        ("format_short", 0.0, "0"),
-        ("format_short", 0.0234, "0.023"),
-        ("format_short", 0.512, "0.51"),
-        ("format_short", 9.996, "10.0"),
-        ("format_short", 39.27, "39.3"),
-        ("format_short", 99.96, "100"),
-        ("format_short", 12_345.6, "12346"),
-        ("format_short", 4.5e9, "4.5e9"),
-        ("format_short", NAN, "nan"),
-        ("format_price", 0.467, "$0.467"),
-        ("format_price", 12.345, "$12.35"),
-        ("format_price", 250.0, "$250"),
-        ("format_total", 15.23, "$15.23"),
-        ("format_total", 0.0, "$0.00"),
-        ("format_total", 152.34, "$152.3"),
-        ("format_total", 15234.0, "$15234"),
-        ("format_age", 0.4, "0s"),
-        ("format_age", -3.0, "0s"),
-        ("format_age", 130, "2m"),
-        ("format_age", 8000, "2h"),
-        ("format_age", 200_000, "2d"),
-        ("format_age", NAN, "?"),
-        ("format_age", None, "?"),
-        ("format_clock", 1_770_000_000.0, "02:40:00"),
-        ("format_clock", 1e300, "?"),
-        ("format_clock", NAN, "?"),
-        ("format_date", 1_770_000_000.0, "2026-02-02 02:40"),
-    ]:
-        assert getattr(numbers_text, name)(value) == text, name
+SHOWN: dict[str, dict[float | None, str]] = {
+    "format_percent": {85.2: "85.2", 0.0: "0.0", 99.97: "100", NAN: "nan", None: "-"},
+    "format_number": {2.345: "2.345", 0.98765: "0.9877", 12.3456: "12.346", 123.456: "123.46", 0.0: "0", None: "-"},
+    "format_number of extremes": {1.23e-5: "1.2e-5", 4.5e9: "4.5e9", -0.123: "-0.123", NAN: "nan", -INF: "-inf"},
+    "format_short": {0.0: "0", 0.0234: "0.023", 0.512: "0.51", 9.996: "10.0", 39.27: "39.3", 99.96: "100"},
+    "format_short of extremes": {12_345.6: "12346", 4.5e9: "4.5e9", NAN: "nan"},
+    "format_price": {0.467: "$0.467", 12.345: "$12.35", 250.0: "$250", None: "-"},
+    "format_total": {15.23: "$15.23", 0.0: "$0.00", 152.34: "$152.3", 15234.0: "$15234", None: "-"},
+    "format_age": {0.4: "0s", -3.0: "0s", 130: "2m", 8000: "2h", 200_000: "2d", NAN: "?", None: "?"},
+    "format_clock": {1_770_000_000.0: "02:40:00", 1e300: "?", NAN: "?"},
+    "format_date": {1_770_000_000.0: "2026-02-02 02:40"},
+}
+
+
+def test_a_number_is_shown_short_and_what_is_not_known_is_never_zero() -> None:
+    for name, texts in SHOWN.items():
+        for value, text in texts.items():
+            assert getattr(numbers_text, name.split()[0])(value) == text, name
 
 
 def test_a_moment_of_another_day_is_shown_with_its_date() -> None:
@@ -61,11 +32,6 @@ def test_a_moment_of_another_day_is_shown_with_its_date() -> None:
     for at, text in ((now - 9000, "00:10:00"), (now - 9601, "02-01 23:59"), (now + 86_400, "02-03 02:40")):
         assert numbers_text.format_moment(at, now) == text
     assert numbers_text.format_moment(NAN, now) == "?"
-
-
-@pytest.mark.parametrize("name", ["format_percent", "format_number", "format_price", "format_total"])
-def test_what_is_not_known_is_never_zero(name: str) -> None:
-    assert getattr(numbers_text, name)(None) == "-"
 
 
 def test_a_loss_fits_into_its_column() -> None:

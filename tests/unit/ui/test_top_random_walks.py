@@ -249,16 +249,11 @@ def test_the_walks_come_to_every_screen_and_do_everything() -> None:
 
 
 @every_walk
-def test_q_quits_wherever_nothing_is_typed_or_asked(seed: int) -> None:
-    for shot, frame in walk(seed)[1]:
-        quits = Do("quit") in update(frame.view, "q", shot.snapshot)[1]
-        assert quits is (frame.view.screen not in {*TYPING, "signals"})
-
-
-@every_walk
-def test_from_everywhere_esc_leads_to_the_whole_table_and_changes_nothing(seed: int) -> None:
+def test_q_quits_where_nothing_is_asked_and_esc_leads_to_the_whole_table(seed: int) -> None:
     for shot, frame in walk(seed)[1]:
         view = frame.view
+        quits = Do("quit") in update(view, "q", shot.snapshot)[1]
+        assert quits is (view.screen not in {*TYPING, "signals"})
         for _ in range(5):
             view, commands = update(view, "escape", shot.snapshot)
             assert {*commands} <= {Do("close")}
