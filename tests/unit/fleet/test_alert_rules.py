@@ -49,9 +49,6 @@ def told(when: str, samples: list[FleetSample], *, gap: float = GAP) -> list[flo
     return times
 
 
-# ---------------------------------------------------------------- grammar
-
-
 def grammar(text: str) -> dict[str, str]:
     """The rules that a text documents, by their names."""
     return dict(re.findall(r"^    ([a-z-]+) += (.+)$", text, re.MULTILINE))
@@ -210,9 +207,6 @@ def test_no_text_makes_anything_but_a_condition_or_a_settings_error() -> None:
     assert read > 100
 
 
-# ---------------------------------------------------------------- rules
-
-
 def test_a_rule_is_a_frozen_slotted_value() -> None:
     rule = AlertRule("idle", "loss > 3")
     assert (rule.priority, rule.message, rule) == ("normal", None, AlertRule("idle", "loss > 3"))
@@ -233,9 +227,6 @@ def test_a_rule_names_what_is_wrong_with_it() -> None:
             with pytest.raises(SettingsError) as raised:
                 AlertRule(**{"name": "x", "when": "loss > 3", key: value})
             assert raised.value.key == key
-
-
-# ---------------------------------------------------------------- judgement
 
 
 def test_known_values_are_compared() -> None:
@@ -273,9 +264,6 @@ def test_and_and_or_are_those_of_kleene() -> None:
         "(loss > 0 and step < 0) or step > 0": True,
     }.items():
         assert holds(when, step=1, loss=None) is answer, when
-
-
-# ---------------------------------------------------------------- when a rule is told
 
 
 def test_a_rule_is_told_once_when_it_held_for_its_duration() -> None:

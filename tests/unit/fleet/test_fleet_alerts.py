@@ -138,9 +138,6 @@ def test_an_alert_says_when_of_whom_and_what() -> None:
     assert len(watch([row("exited", message="x" * 9000)])[0][0].text) <= 300
 
 
-# ---------------------------------------------------------------- lost, failed, finished
-
-
 def test_what_is_bad_is_told_at_the_first_look_too_and_once() -> None:
     for kind, values in [
         ("lost", {"status": "lost"}),
@@ -180,16 +177,10 @@ def test_the_end_and_a_stall_are_told_once_and_when_it_is_over() -> None:
     assert watch(looks)[1][0].text == f"stalled: {HANGS.reason}"
 
 
-# ---------------------------------------------------------------- stalls
-
-
 def test_a_stall_that_is_not_seen_any_more_without_a_step_is_not_over() -> None:
     for seen in [at(70), at(70, None), at(71, None), at(70, SILENT), at(71, SILENT), at(None)]:
         assert kinds([at(70, HANGS), seen, at(70, HANGS)]) == ["0 stall error"], seen
     assert watch([at(None, HANGS)])[0][0].generation == 0  # before the first step
-
-
-# ---------------------------------------------------------------- loss, disk
 
 
 def test_each_run_of_nan_and_each_full_disk_is_told_once() -> None:
@@ -206,9 +197,6 @@ def test_a_loss_that_rises_is_told_once_until_it_does_not(kind: str) -> None:
     rising, calm = LossAnalysis(kind, "the loss rises", 3.0, 1.0), LossAnalysis(None, "calm", 1.0, 1.0)
     looks = [row(loss=1.0, loss_analysis=each) for each in (calm, rising, rising, None, rising, calm, rising)]
     assert kinds(looks) == [f"1 {kind} warning", f"5 over:{kind} info", f"6 {kind} warning"]
-
-
-# ---------------------------------------------------------------- epochs
 
 
 def epochs(*seen: Any, total: int | None = 3) -> list[tuple[int, str, int]]:
@@ -254,9 +242,6 @@ def test_epochs_of_another_run_are_its_own_and_told_with_loss_and_total() -> Non
     assert epochs(0.5, 1.5, total=None) == [(1, "epoch 1 is done", 1)]
 
 
-# ---------------------------------------------------------------- price
-
-
 def test_a_price_that_rises_is_told_against_the_one_seen_first() -> None:
     looks = [row(cost_per_hour=each) for each in (0.50, 0.504, 0.55, 0.55, None, 0.551, 0.60)]
     found = [each for alerts in watch(looks) for each in alerts]
@@ -275,9 +260,6 @@ def test_a_price_that_trembles_is_told_once() -> None:
     assert told(None, 0.5, 5.0) == []
 
 
-# ---------------------------------------------------------------- what was not seen
-
-
 def test_steps_beyond_all_numbers_are_bounded_generations() -> None:
     assert watch([at(10**30, HANGS)])[0][0].generation == 2**53
     assert watch([row("exited", step=-5)])[0][0].generation == 0
@@ -285,9 +267,6 @@ def test_steps_beyond_all_numbers_are_bounded_generations() -> None:
     assert [each.generation for each in watch(looks)[1]] == [7 * 2**32 + 1]
     largest = watch([at(10**30, HANGS, run=2**20 - 1)])[0][0].generation
     assert 2**52 - 2**32 <= largest < 2**53
-
-
-# ---------------------------------------------------------------- the user's own rules
 
 
 def test_a_rule_is_told_on_the_level_of_its_priority() -> None:
@@ -325,9 +304,6 @@ def test_a_rule_tells_its_values_and_stands_apart_from_others() -> None:
     full, empty = {**AT_WORK_VALUES, "disk_util": 97.0}, {**AT_WORK_VALUES, "disk_util": 40.0}
     texts = [each.text for alerts in watch([row(**full), row(**empty)]) for each in alerts]
     assert texts == ["its disk is 97 % full", "its disk is 40 % full, below the limit"]
-
-
-# ---------------------------------------------------------------- the account
 
 
 def account(*seen: FleetSummary, config: FleetConfig, every: float = 10.0) -> list[str]:

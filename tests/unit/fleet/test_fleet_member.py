@@ -41,9 +41,6 @@ class Bench:
         return self.member.seen
 
 
-# ---------------------------------------------------------------- a look
-
-
 def test_one_round_trip_tells_of_log_process_gpus_disk_and_memory() -> None:
     bench = Bench()
     reading = bench.look().reading
@@ -134,9 +131,6 @@ def test_patterns_of_the_user_are_looked_for_in_new_lines_and_stay_known() -> No
     assert math.isnan(bench.look().reading.extra["reward"])
 
 
-# ---------------------------------------------------------------- what failed, what is not there
-
-
 def test_a_look_that_fails_keeps_the_last_reading_and_says_since_when() -> None:
     bench = Bench()
     bench.machine.error = unreachable()
@@ -169,9 +163,6 @@ def test_a_log_or_an_answer_that_is_not_there_is_absent_no_error() -> None:
     bench.machine.answer = lambda script: ("garbage", 1) if is_call(script, "host") else Machine().answer(script)
     reading = bench.look().reading
     assert (reading.disk_percent, reading.ram_percent) == (None, None) and reading.status.progress.step == 1
-
-
-# ---------------------------------------------------------------- runs
 
 
 def test_another_file_is_another_run_and_nothing_of_the_old_one_stays() -> None:
@@ -210,9 +201,6 @@ def test_the_verdict_is_renewed_every_half_a_minute_and_at_once_when_it_ends(mon
     bench.machine.pid = None
     assert bench.look().reading.status.is_running is False
     assert bench.member.seen.reading.status.verdict.reason.startswith("failed at step 7 of 100")
-
-
-# ---------------------------------------------------------------- rented ones, rows and samples
 
 
 def rented(**details: Any) -> FleetMember:

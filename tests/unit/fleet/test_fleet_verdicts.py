@@ -32,9 +32,6 @@ def list_only(watch: Watch) -> None:
     watch.monitor._schedule.add = lambda keys, now: add({*keys} & {ACCOUNT}, now)  # type: ignore[method-assign]
 
 
-# ---------------------------------------------------------------- runs
-
-
 @pytest.mark.parametrize(("line", "step"), [("step 1/100 loss 2.5\n", 1), ("step 101/200 loss 0.1\n", 101)])
 @pytest.mark.parametrize("pid", [100, None])
 def test_a_second_training_in_the_same_process_and_log_has_not_finished(pid: int | None, line: str, step: int) -> None:
@@ -92,9 +89,6 @@ def test_an_alert_keeps_its_key_after_a_restart_of_the_monitor() -> None:
         watch.look()
         names.append([(each.job_id, each.kind, each.generation) for each in watch.notices])
     assert names[0] == names[1] != []
-
-
-# ---------------------------------------------------------------- what is there no more
 
 
 def test_a_log_that_is_gone_is_not_healthy_and_no_hang_either() -> None:
@@ -157,9 +151,6 @@ def test_a_log_whose_writers_come_and_go_is_not_that_of_a_process_that_is_gone()
     assert watch.told == ["failed"]  # now nobody writes it
 
 
-# ---------------------------------------------------------------- clocks
-
-
 def test_a_laptop_that_slept_has_not_seen_a_hang() -> None:
     watch = local()
     watch.world.machine("local").gpus = gpu_answer(0)
@@ -185,9 +176,6 @@ def test_after_a_clock_was_set_a_hang_is_seen_all_the_same_and_history_goes_on(j
     for _ in range(60):
         watch.look(30)
     assert watch.told == ["stall"]
-
-
-# ---------------------------------------------------------------- the user's rules
 
 
 def test_a_rule_does_not_count_the_time_in_which_nothing_new_was_seen() -> None:
@@ -220,9 +208,6 @@ def test_without_an_answer_or_a_new_listing_no_status_is_known() -> None:
     for _ in range(10):
         watch.look()
     assert watch.told == []
-
-
-# ---------------------------------------------------------------- instances that come and go
 
 
 def test_an_instance_that_is_destroyed_by_one_name_is_not_lost_by_another() -> None:
@@ -316,9 +301,6 @@ def test_a_number_beyond_all_numbers_is_one_more_row(number: int) -> None:
     assert rows["vast://1"].step == 1 and watch.monitor.snapshot().error is None and len(rows) == 2
 
 
-# ---------------------------------------------------------------- money
-
-
 def test_spending_never_jumps_and_a_stopped_machine_passes_no_budget_again() -> None:
     watch = Watch(1, config=replace(FleetConfig(), budget=0.4))
     for details in ({}, {"actual_status": "exited", "intended_status": "stopped"}, {}):
@@ -336,18 +318,12 @@ def test_spending_never_jumps_and_a_stopped_machine_passes_no_budget_again() -> 
     assert watch.monitor.snapshot().summary.without_total == 0
 
 
-# ---------------------------------------------------------------- how fast
-
-
 def test_the_eta_of_a_training_that_was_resumed_is_by_the_speed_it_was_seen_at() -> None:
     watch = local()
     watch.train(range(9000, 9030), seconds=60, total=10000)
     found = watch.row(0.0)
     left = found.estimated_completion_time()
     assert left and left.total_seconds() == pytest.approx((10000 - 9029) * 60, rel=0.1)
-
-
-# ---------------------------------------------------------------- listeners, closing
 
 
 def test_a_listener_that_fails_keeps_nobody_from_being_judged() -> None:

@@ -66,9 +66,6 @@ def test_nan_stays_nan_names_that_are_not_reported_go_and_a_status_is_a_short_te
     assert sample(status=5).status is None  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------- rows
-
-
 def test_a_row_comes_back_as_it_was() -> None:
     seen = sample(1.5, 'run"ning\n\ud800ü', loss=math.nan, step=7, grad_norm=-math.inf, total_cost=1e-7)
     assert same(parse_row(1.5, format_row(seen)), seen)
@@ -87,9 +84,6 @@ def test_of_what_is_no_row_nothing_is_known_but_its_time() -> None:
         assert parse_row(NOW, text) == FleetSample(NOW, dict.fromkeys(FIELDS), None), text
     assert parse_row(NOW, '["a",5]').values["gpu_utilization"] == 5
     assert set(parse_row(NOW, json.dumps(["a", *range(40)])).values) == set(FIELDS)
-
-
-# ---------------------------------------------------------------- chunks
 
 
 def noise(seed: int) -> list[FleetSample]:
@@ -173,8 +167,6 @@ def test_what_is_no_chunk_is_an_error_and_never_no_samples(subtests: pytest.Subt
             with pytest.raises(ParseError, match="cannot be read"):
                 unpack_chunk(packed)
 
-
-# ---------------------------------------------------------------- thinned
 
 BEGIN = NOW - NOW % 300
 

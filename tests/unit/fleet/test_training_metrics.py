@@ -33,9 +33,6 @@ DIVERGES = LossAnalysis("divergence", "the loss diverges", 9.0, 1.0)
 FLAT = LossAnalysis("plateau", "flat", 1.0, 1.0)
 
 
-# ---------------------------------------------------------------- progress
-
-
 def test_progress_is_that_of_the_steps_or_else_of_the_epochs() -> None:
     for values, percent in [
         ({"step": 0, "total_steps": 1000}, 0.0),
@@ -57,9 +54,6 @@ def test_progress_is_that_of_the_steps_or_else_of_the_epochs() -> None:
         ({}, None),
     ]:
         assert row(**values).progress_percentage() == percent, values
-
-
-# ---------------------------------------------------------------- how long it takes
 
 
 def seconds(**values: Any) -> float | None:
@@ -98,9 +92,6 @@ def test_what_cannot_be_told_is_not_told() -> None:
         *({"eta_seconds": 60.0, "verdict": each} for each in (HANGS, ENDED, DIED, STOPPED, SILENT)),
     ]:
         assert seconds(**values) is None, values
-
-
-# ---------------------------------------------------------------- health
 
 
 def said(metrics: TrainingMetrics, now: float | None = None) -> tuple[str, str]:
@@ -278,9 +269,6 @@ def test_a_failure_is_only_what_is_known_to_be_one() -> None:
     assert failure_of(row(is_running=False, verdict=DIED)) == DIED.reason
 
 
-# ---------------------------------------------------------------- the documented fields
-
-
 def test_a_row_nothing_is_known_of_has_no_zeros_and_keeps_the_last_ten_lines_of_a_log() -> None:
     empty = row()
     for name in ("epoch", "step", "total_steps", "loss", "gpu_util", "memory_util", "disk_util", "cost_per_hour"):
@@ -288,9 +276,6 @@ def test_a_row_nothing_is_known_of_has_no_zeros_and_keeps_the_last_ten_lines_of_
     assert empty.recent_logs == deque() and empty.recent_logs is not row().recent_logs
     empty.recent_logs.extend(f"line {number}" for number in range(15))
     assert list(empty.recent_logs) == [f"line {number}" for number in range(5, 15)]
-
-
-# ---------------------------------------------------------------- one word of state
 
 
 def test_the_state_is_one_word_by_the_machine_and_the_judge() -> None:
@@ -315,9 +300,6 @@ def test_the_state_is_one_word_by_the_machine_and_the_judge() -> None:
         (row(), "running"),
     ]:
         assert seen.state() == state, seen
-
-
-# ---------------------------------------------------------------- several GPUs
 
 
 def test_the_least_used_of_several_gpus_is_a_warning_that_their_mean_hides() -> None:

@@ -30,9 +30,6 @@ def seen(*rows: dict[str, float | None], every: float = 60.0) -> list[FleetSampl
     return [FleetSample(BEGIN + every * at, values) for at, values in enumerate(rows)]
 
 
-# ---------------------------------------------------------------- one field
-
-
 def test_a_trend_tells_first_last_bounds_and_how_much_is_known() -> None:
     found = trend(seen({"loss": 4.0}, {"loss": None}, {}, {"loss": 1.0}, {"loss": 2.0}), "loss")
     assert (found.first, found.last, found.low, found.high) == (4, 2, 1, 4)
@@ -65,9 +62,6 @@ def test_a_few_wild_values_and_a_dense_end_do_not_outweigh_the_rest() -> None:
     assert trend([*old, *new], "gpu_utilization").mean == pytest.approx(50, abs=1)
 
 
-# ---------------------------------------------------------------- parts of a time
-
-
 def test_a_series_has_as_many_parts_as_samples_and_blanks_where_nothing_was_seen() -> None:
     rows: list[dict[str, float | None]] = [{"loss": 1.0}] * 4 + [{"loss": None}] * 4 + [{"loss": math.nan}, {}, {}, {}]
     samples = seen(*rows, every=10)
@@ -79,9 +73,6 @@ def test_a_series_has_as_many_parts_as_samples_and_blanks_where_nothing_was_seen
     assert series(samples, "step", 1, BEGIN + 60, BEGIN + 60) == [2]
     assert series(samples, "step", 5, BEGIN + 500, BEGIN + 600) == [None]
     assert series([], "step", 5, BEGIN, BEGIN) == [None]
-
-
-# ---------------------------------------------------------------- money
 
 
 def test_the_newest_price_or_the_slope_of_the_total_is_projected() -> None:
@@ -102,8 +93,6 @@ def test_a_cost_that_is_not_known_is_none_and_never_zero() -> None:
         found = project_cost(samples, hours=24)
         assert (found.dollars_per_hour, found.dollars, found.to_completion) == (None, None, None)
 
-
-# ---------------------------------------------------------------- money by day
 
 DAY = 86_400.0
 DAYS = [BEGIN + DAY * number for number in range(4)]
@@ -157,9 +146,6 @@ def test_members_on_one_machine_share_its_cost() -> None:
     assert by_day(whole, whole) == by_day(whole[:4], whole[2:]) == by_day(whole[3:], whole[:4]) == by_day(whole)
     assert by_day(whole, whole[:1] + whole[-1:]) == by_day(whole)
     assert by_day(whole[:2], whole[5:]) == by_day(whole[5:], whole[:2]) == by_day(whole), "what is between is known"
-
-
-# ---------------------------------------------------------------- side by side
 
 
 def test_a_comparison_looks_at_no_other_fields_than_it_says() -> None:

@@ -209,9 +209,6 @@ def test_a_variable_has_its_value_and_type_also_where_it_cannot_be_edited(subtes
             assert variable.is_editable == (kind == "float")
 
 
-# ---------------------------------------------------------------- control files
-
-
 def control(**edits: object) -> str:
     return json.dumps({"edits": edits})
 

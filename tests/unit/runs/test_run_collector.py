@@ -72,9 +72,6 @@ def run_until(collector: RunCollector, folder: Folder, elapsed: float) -> list[f
     return folder.looks
 
 
-# ---------------------------------------------------------------- looks
-
-
 def test_a_look_in_the_calling_thread_shows_the_runs_and_the_next_their_cpu() -> None:
     collector, folder = collect(limits=Limits(cpus=2.0))
     assert collector.look_once().rows[0].cpu_percent == 99.0
@@ -261,9 +258,6 @@ def test_what_is_wrong_with_the_machine_and_its_gpus_is_told() -> None:
     assert (second.gpu_error, second.machine_error) == (None, "no /proc")
 
 
-# ---------------------------------------------------------------- who listens
-
-
 def test_listeners_get_every_look_and_their_errors_are_ignored() -> None:
     collector, folder = collect()
     heard: list[str | None] = []
@@ -276,9 +270,6 @@ def test_listeners_get_every_look_and_their_errors_are_ignored() -> None:
     collector.close()
     collector.look_once()
     assert len(heard) == 2
-
-
-# ---------------------------------------------------------------- acts
 
 
 def texts(collector: RunCollector) -> list[str]:
@@ -334,9 +325,6 @@ def test_messages_are_bounded_in_number_and_length() -> None:
         collector.tell(f"{number} " + "x" * 1000)
     messages = texts(collector)
     assert len(messages) == MOST_MESSAGES and messages[0].startswith("5 ") and len(messages[0]) == MOST_WORDS
-
-
-# ---------------------------------------------------------------- leaving
 
 
 def test_acts_under_way_are_waited_for_and_their_messages_are_there_then() -> None:

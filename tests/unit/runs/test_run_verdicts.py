@@ -43,9 +43,6 @@ def verdict_on(seen: Run, *processes: Any) -> Verdict:
     return judge_run(row, [observe(seen, *processes)], EPOCH).verdict
 
 
-# ---------------------------------------------------------------- what is seen
-
-
 def test_a_look_has_progress_speed_and_the_time_of_the_last_batch() -> None:
     seen = observe(run(**AMID, metrics={"loss": 1.5}))
     assert (seen.step, seen.total_steps, seen.epoch, seen.total_epochs) == (141, 300, 1.4, 3)
@@ -89,9 +86,6 @@ def test_the_batches_of_a_validation_move_the_epoch_and_never_back() -> None:
     seen += [{"batch": 100, "validation_batch": 21}, {"epoch": 3, "batch": None}, {"epoch": 3, "batch": 1}]
     epochs = [observe(run(**{**AMID, **each})).epoch or 0.0 for each in seen]
     assert epochs == sorted(epochs) and len(set(epochs)) == len(epochs) - 1
-
-
-# ---------------------------------------------------------------- what is judged
 
 
 def test_a_run_that_ended_is_what_it_said() -> None:
@@ -159,9 +153,6 @@ def test_when_a_stalled_run_ends_is_not_known() -> None:
         now = look(run(**AMID, step_at=EPOCH - age), machine(process(100)))
         row = judge_run(row_of(now), [observe_run(row_of(now), now, EPOCH)], EPOCH)
         assert (row.eta_seconds, row.run.run.remaining, row.rate) == (eta, eta, 4.0)
-
-
-# ---------------------------------------------------------------- what is kept
 
 
 def looks(times: list[float], **changes: Any) -> tuple[Observation, ...]:

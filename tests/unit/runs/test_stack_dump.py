@@ -75,9 +75,6 @@ def wait_for(end: threading.Event) -> None:
     end.wait()  # marked: waits
 
 
-# ---------------------------------------------------------------- what is told
-
-
 def test_the_main_thread_comes_first_and_the_one_that_looks_is_left_out() -> None:
     with beside(1, wait_for, threading.Thread):
         document = stacks_from_another_thread()
@@ -149,9 +146,6 @@ def test_a_thread_without_a_name_that_is_text_has_none() -> None:
     assert CALLS == [] and "" in [each["name"] for each in told["threads"]]
 
 
-# ---------------------------------------------------------------- bounds
-
-
 @pytest.mark.parametrize(("depth", "is_whole"), [(50, True), (300, False)])
 def test_of_a_deep_stack_both_ends_are_kept(depth: int, is_whole: bool) -> None:
     def descend(left: int) -> None:
@@ -206,9 +200,6 @@ def test_the_longest_names_fit_and_the_main_thread_is_whole() -> None:
     assert len(document["threads"][0]["frames"]) == 61 and document["threads"][0]["is_main"]
     assert document["threads"][0]["frames"][10][0] == WIDE * 300
     assert document["left_out"] + len(document["threads"]) >= 200
-
-
-# ---------------------------------------------------------------- nothing of the training's is called
 
 
 class Called(Exception):
@@ -272,9 +263,6 @@ def test_no_code_of_the_training_is_called(monkeypatch: pytest.MonkeyPatch) -> N
     assert ["?", "?"] in [frame[:2] for frame in reader["frames"]]
 
 
-# ---------------------------------------------------------------- the file
-
-
 def test_the_file_is_for_this_user_and_replaces_what_was_there(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("kept")
@@ -297,9 +285,6 @@ def test_a_file_that_cannot_be_put_in_place_leaves_nothing(tmp_path: Path) -> No
     assert os.listdir(tmp_path) == ["stacks"]
     with pytest.raises(FileNotFoundError):
         write_stacks(str(tmp_path / "gone" / "stacks"))
-
-
-# ---------------------------------------------------------------- the source elsewhere
 
 
 def test_the_source_is_that_of_python_3_10_and_imports_four_modules() -> None:

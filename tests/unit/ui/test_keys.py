@@ -40,9 +40,6 @@ def ids(view: FleetView) -> list[int]:
     return [ROWS.index(row) for row in visible_rows(SNAPSHOT, view)]
 
 
-# ---------------------------------------------------------------- commands
-
-
 def test_a_key_asks_for_what_it_is_documented_to_do() -> None:
     keys = {"q": "quit", "r": "refresh", "p": "pause", "c": "clear", "ctrl-l": "redraw"}
     assert press(START, *keys)[1] == [a_command(name) for name in keys.values()]
@@ -76,9 +73,6 @@ def test_every_key_of_every_screen_is_answered_also_by_an_empty_fleet(subtests: 
                     assert len(render(snapshot, view, 80, 24, recent).lines) == 24
 
 
-# ---------------------------------------------------------------- moving
-
-
 def test_the_cursor_moves_and_follows_its_member_or_stays_in_its_place() -> None:
     for keys, place in {
         "down": 1, "j j": 2, "j k": 0, "down up": 0, "up": 0, "page-down": 3, "page-down page-up": 0, "end": 7, "G": 7,
@@ -94,9 +88,6 @@ def test_the_cursor_moves_and_follows_its_member_or_stays_in_its_place() -> None
     assert cursor(view) == 1
     view = render(SNAPSHOT, view, 80, 24, recent).view
     assert cursor(after("escape", view=view)) == 2
-
-
-# ---------------------------------------------------------------- sorting, filtering, groups
 
 
 def test_s_and_a_letter_sort_by_a_column_and_again_reverse_it(subtests: pytest.Subtests) -> None:
@@ -170,9 +161,6 @@ def test_tab_goes_through_the_groups() -> None:
     assert view.group is None and "no groups" in view.message
 
 
-# ---------------------------------------------------------------- other screens
-
-
 def test_a_page_opens_scrolls_and_goes_back() -> None:
     for key, screen in {"enter": "detail", "!": "alerts", "?": "help"}.items():
         view = after(key, view=replace(START, scroll=4))
@@ -200,9 +188,6 @@ def test_marks_survive_a_filter_and_two_marked_members_are_compared() -> None:
         assert after(" ", " ", key).screen == "comparison"
         one = after(" ", key)
         assert one.screen == "main" and "Space" in one.message
-
-
-# ---------------------------------------------------------------- stop and destroy
 
 
 ACTIONS = {"x": "stop", "D": "destroy", "U": "start", "R": "reboot"}
@@ -263,9 +248,6 @@ def test_read_only_refuses_to_change_anything() -> None:
             assert after("r", view=view).message == ""
 
 
-# ---------------------------------------------------------------- quitting
-
-
 def answered(kind: str, key: str, later: float = 1.0) -> FleetSnapshot:
     alert = FleetAlert(SNAPSHOT.timestamp + later, key, kind, "it is done")
     return replace(SNAPSHOT, alerts=(*SNAPSHOT.alerts, alert))
@@ -286,8 +268,6 @@ def test_q_waits_until_what_was_asked_for_is_answered() -> None:
     assert press(view, "q", snapshot=answered("destroyed", first))[1] == []
     assert press(START, "D", *"destroy", "enter", "q")[1] == [a_command("quit")]
 
-
-# ---------------------------------------------------------------- alerts
 
 ALERTS = replace(START, screen="alerts")
 
@@ -322,9 +302,6 @@ def test_a_click_on_an_alert_selects_its_member_and_on_the_page_the_alert() -> N
     page = render(SNAPSHOT, ALERTS, 80, 24, recent).view
     assert update(page, "click 5 4", SNAPSHOT)[0].alert == 2
     assert update(page, "click 5 20", SNAPSHOT)[0].alert == 0
-
-
-# ---------------------------------------------------------------- a shell
 
 
 def test_a_key_asks_for_a_shell_on_the_machine_of_the_selected_member() -> None:

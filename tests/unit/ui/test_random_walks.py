@@ -35,8 +35,6 @@ def every_walk(test: Callable[[int], None]) -> Callable[[int], None]:
     return pytest.mark.parametrize("seed", WALK_SEEDS)(test)
 
 
-# ---------------------------------------------------------------- what is drawn
-
 # Words of Python that no screen shows, those that a NaN may show too, and what may stand around a word.
 FLEET = (walk, {"True", "False"}, {"nan", "inf", "-inf", "nanC", "infC"}, "$%,;:/")
 TOP = (random_runs.walk, set(), {"nan%", "inf%", "nans", "infs"}, "$,;:/")
@@ -167,9 +165,6 @@ def test_what_is_taken_back_leaves_the_screen_as_it_was(seed: int) -> None:
             assert shot.draw(replace(view, message="")).lines == was, [first, *others]
 
 
-# ---------------------------------------------------------------- what is done
-
-
 @every_walk
 def test_only_what_a_question_named_is_done_once_its_phrase_was_typed(seed: int) -> None:
     """By a person's own memory of whom the question named and what was typed since."""
@@ -245,9 +240,6 @@ def test_q_quits_unless_something_that_was_asked_for_is_not_answered(seed: int) 
         for command in press.commands:
             if command.name in ACTIONS.values():
                 asked += [(key, press.snapshot.timestamp) for key in command.about]
-
-
-# ---------------------------------------------------------------- moments that a walk seldom comes to
 
 
 def shown(view: FleetView, snapshot: FleetSnapshot, width: int, height: int) -> str:

@@ -28,9 +28,6 @@ def cursors(frame: Frame[TopView]) -> list[int]:
     return [number for number, line in enumerate(frame.lines) if line[0] in marks]
 
 
-# ---------------------------------------------------------------- what is drawn
-
-
 @every_walk
 def test_a_screen_that_is_too_small_ignores_clicks_and_names_a_key(seed: int) -> None:
     for shot, frame in walk(seed)[1]:
@@ -125,9 +122,6 @@ def test_what_is_taken_back_leaves_the_screen_as_it_was(seed: int) -> None:
             for key in others:
                 view, _ = update(shot.draw(view).view if len(key) > 1 else view, key, shot.snapshot)
             assert shot.draw(replace(view, message="")).lines == was, [first, *others]
-
-
-# ---------------------------------------------------------------- what is done
 
 
 @every_walk

@@ -74,9 +74,6 @@ def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
     assert all(shown(each, PLAIN, 200, 60).isascii() for each in SNAPSHOTS.values())
 
 
-# ---------------------------------------------------------------- what is said
-
-
 def test_a_silence_goes_on_between_two_looks_and_its_end_is_announced() -> None:
     assert "8m53s ago, limit 7m30s" in shown(replace(STALLED, now=NOW + 60))
     assert "5s ago, limit 7m30s" in shown(replace(STALLED, step_at=NOW - 5)), "a line came after the look"
@@ -173,9 +170,6 @@ def test_a_loss_that_is_no_number_stands_out() -> None:
     assert shown(replace(odd, status=judged)).count("the loss is nan") == 1
 
 
-# ---------------------------------------------------------------- the page of the log
-
-
 def test_the_log_follows_its_end_until_it_is_scrolled_and_stays_at_its_line_then() -> None:
     view = render(RUNNING, PAGES["log"], 80, 24).view
     assert "evaluating" in shown(RUNNING, view) and "following" in shown(RUNNING, view)
@@ -207,9 +201,6 @@ def test_long_lines_of_the_log_are_broken_and_all_of_them_can_be_reached() -> No
     assert "last" in shown(long, view, 40, 10)
 
 
-# ---------------------------------------------------------------- keys
-
-
 def test_q_quits_r_looks_and_esc_leads_to_the_main_page_from_every_page() -> None:
     for view in (START, *PAGES.values()):
         assert update(view, "q")[1] == (Do("quit"),) and update(view, "r")[1] == (Do("refresh"),)
@@ -221,9 +212,6 @@ def test_q_quits_r_looks_and_esc_leads_to_the_main_page_from_every_page() -> Non
         view, _ = update(render(STALLED, view, 40, 10).view, "down", STALLED)
     assert "step 1500/3000 loss" in shown(STALLED, view, 40, 10)
     assert shown(STALLED, START, 40, 10).splitlines()[1].startswith("── STALLED ")
-
-
-# ---------------------------------------------------------------- nothing breaks a frame
 
 
 def hostile(text: str) -> WatchSnapshot:

@@ -153,9 +153,6 @@ def test_a_look_is_had_when_it_is_asked_for(tmp_path: Path) -> None:
     assert not bench.session.refresh.is_set()
 
 
-# ---------------------------------------------------------------- a followed log
-
-
 def test_a_line_between_two_looks_ends_the_silence(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.session.looked(None)
@@ -198,8 +195,6 @@ def test_what_is_kept_of_a_long_log_is_bounded_and_events_are_handed_over(tmp_pa
     assert shown.lines[-1] == "line 4999" and len(shown.losses) <= KEPT_LOSSES
     assert shown.losses[0] == 1.0 and shown.losses[-1] == 1.0 / 5000
 
-
-# ---------------------------------------------------------------- processors
 
 EARLIER = Evidence(process="1 2 b", cpu_seconds=100.0, runtime=50.0)
 
