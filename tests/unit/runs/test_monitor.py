@@ -98,10 +98,9 @@ class Scalar:
     """As a tensor or array of one element."""
 
     def __init__(self, value: object) -> None:
-        self.value, self.conversions = value, 0
+        self.value = value
 
     def item(self) -> object:
-        self.conversions += 1
         return self.value
 
     def __eq__(self, other: object) -> bool:

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 
 from tests.fakes import FakeClock, FakeTransport
+from tests.unit.runs.run_world import machine
 from training_monitor.core.errors import CommandTimedOut, ToolNotFound
 from training_monitor.core.results import CommandResult
-from training_monitor.runs.resources import GpuMemory, GpuReader
+from training_monitor.runs.resources import GpuMemory, GpuReader, with_gpus
 
 CARDS = "0, NVIDIA H200, 35, 1024, 143771\n1, NVIDIA H200, 0, 24, 143771\n"
 APPS = "77, python, GPU-a, 1000\n78, python, GPU-a, 24\n77, python, GPU-b, 20\n"
@@ -54,8 +55,10 @@ def after(smi: Smi, seconds: float, call: Callable[[], GpuMemory]) -> GpuMemory:
 
 
 def test_memory_is_summed_over_all_gpus_and_none_where_no_process_is() -> None:
-    assert Smi().latest() == GpuMemory({77: 1020.0, 78: 24.0}, 287542.0)
-    smi = Smi()
+    memory, smi = Smi().latest(), Smi()
+    assert memory == GpuMemory({77: 1020.0, 78: 24.0}, 287542.0)
+    sample = with_gpus(machine(), memory)
+    assert (sample.gpu_mib, sample.gpu_total_mib, sample.gpu_error) == (memory.by_pid, 287542.0, None)
     smi.apps = ""
     assert smi.latest() == GpuMemory({}, 287542.0)
 
@@ -128,7 +131,11 @@ def test_memory_that_is_not_reported_is_not_zero() -> None:
     smi = Smi()
     smi.apps = "77, python, GPU-a, [N/A]\n78, python, GPU-a, 5\n"
     answer = smi.latest()
-    assert (answer.by_pid, answer.total) == (None, 287542.0) and "process 77" in str(answer.error)
+    assert (answer.by_pid, answer.total) == (None, 287542.0)
+    assert answer.error == "nvidia-smi does not report the GPU use of process 77"
+    smi = Smi()
+    smi.cards = CARDS.replace("24, 143771", "24, [N/A]")
+    assert smi.latest() == GpuMemory({77: 1020.0, 78: 24.0}, None)
     smi = Smi()
     smi.cards = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
     assert "communicate with the NVIDIA driver" in str(smi.latest().error)
