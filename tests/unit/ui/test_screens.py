@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import nan
+from typing import Any
 
 import pytest
 
@@ -66,25 +67,11 @@ def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
 
 
 def hostile(text: str) -> FleetSnapshot:
-    rows = tuple(
-        member(
-            number,
-            instance_id=text if number else 5,
-            name=text,
-            gpu_type=text,
-            status=text,
-            job_status=text,
-            message=text,
-            error=text,
-            stale_since=NOW,
-            groups=(text,),
-            extra={text: 1.0},
-            recent_logs=deque([text] * 10, maxlen=10),
-            key=f"{text}#{number}",
-            explained=KeptRollCall(NOW, text, job_id=text, suspect_nodes=(text,), faulty_nodes=(text, "node-b")),
-        )
-        for number in range(3)
-    )
+    said: dict[str, Any] = dict.fromkeys("name gpu_type status job_status message error".split(), text)
+    said |= {"stale_since": NOW, "groups": (text,), "extra": {text: 1.0}, "recent_logs": deque([text] * 10, maxlen=10)}
+    said["explained"] = KeptRollCall(NOW, text, job_id=text, suspect_nodes=(text,), faulty_nodes=(text, "node-b"))
+    keys = [{"instance_id": text if number else 5, "key": f"{text}#{number}"} for number in range(3)]
+    rows = tuple(member(number, **said, **each) for number, each in enumerate(keys))
     alert = FleetAlert(NOW, rows[0].key, text, text, text)
     return replace(SNAPSHOT, rows=rows, alerts=(alert,) * 5, groups=(text,), error=text, stale_since=NOW)
 

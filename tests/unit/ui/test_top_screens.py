@@ -135,27 +135,14 @@ def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
 
 
 def hostile(text: str) -> RunsSnapshot:
-    changed: dict[str, Any] = {
-        "phase": text,
-        "metrics": {text: text, "loss": text},
-        "variables": (Variable(text, text, text, text, text, None), Variable("b", text, "str", None, None, text)),
-        "process": replace(identity(5), hostname=text),
-        "error_message": text,
-        "script": text,
-        "stdout_path": text,
-        "wandb_url": text,
-        "error": text,
-    }
-    rows = tuple(
-        RunRow(
-            run(f"{number}{text}", path=str(number), folder=text, **changed),
-            status,
-            text,
-            tree=(node("P", 0, 5, text),),
-        )
-        for number, status in enumerate(("RUNNING", FAILED, UNKNOWN, text))
-    )
-    return RunsSnapshot(rows, Usage(), NOW, text, text, NOW, text, text)
+    changed: dict[str, Any] = dict.fromkeys("phase error_message script stdout_path wandb_url error".split(), text)
+    changed |= {"metrics": {text: text, "loss": text}, "process": replace(identity(5), hostname=text)}
+    changed["variables"] = Variable(text, text, text, text, text, None), Variable("b", text, "str", None, None, text)
+    rows = []
+    for number, status in enumerate(("RUNNING", FAILED, UNKNOWN, text)):
+        found = run(f"{number}{text}", path=str(number), folder=text, **changed)
+        rows.append(RunRow(found, status, text, tree=(node("P", 0, 5, text),)))
+    return RunsSnapshot(tuple(rows), Usage(), NOW, text, text, NOW, text, text)
 
 
 def hostile_view(screen: str, text: str, snapshot: RunsSnapshot, glyphs: Glyphs) -> TopView:
@@ -209,20 +196,14 @@ def test_no_number_breaks_a_frame(subtests: pytest.Subtests) -> None:
             times = Estimate(value, value, value, value)
             changed: dict[str, Any] = dict.fromkeys(("run", "epoch_time", "training", "validation"), times)
             changed |= dict.fromkeys(("validation_seconds", "started_at", "ended_at", "updated_at", "step_at"), value)
-            changed |= {
-                "metrics": {"loss": value, "x": value},
-                "history": {"loss": MetricHistory((1, 2, 3), (value, 1.0, None))},
-            }
-            seen: dict[str, Any] = dict.fromkeys(
-                ("cpu_percent", "gpu_mib", "eta_seconds", "rate", "quiet_seconds"), value
-            )
+            changed |= {"metrics": {"loss": value, "x": value}}
+            changed |= {"history": {"loss": MetricHistory((1, 2, 3), (value, 1.0, None))}}
+            seen: dict[str, Any] = dict.fromkeys("cpu_percent gpu_mib eta_seconds rate quiet_seconds".split(), value)
             tree = (node("P", 0, 5, "p", cpu_percent=value, gpu_mib=value),)
-            snapshot = RunsSnapshot(
-                (row("a", changed, tree=tree, **seen),), Usage(*[value] * 6), value, "w", "e", value
-            )  # type: ignore[arg-type]
+            odd = row("a", changed, tree=tree, **seen)
+            snapshot = RunsSnapshot((odd,), Usage(*[value] * 6), value, "w", "e", value)  # type: ignore[arg-type]
             for screen in ("main", "detail", "editor"):
-                path = snapshot.rows[0].run.path
-                view = replace(START, screen=screen, selected=Place(path), expanded=frozenset([path]))
+                view = replace(START, screen=screen, selected=Place(odd.run.path), expanded=frozenset([odd.run.path]))
                 assert misfits(render_top(snapshot, view, 300, 60).lines, 300) == []
 
 
