@@ -499,8 +499,6 @@ def test_values_that_hide_what_they_are_or_have_no_json_cost_no_status(tmp_path:
 class Tensor:
     """A tensor of one element, on a device of torch, that may change after it was handed in."""
 
-    copies = 0
-
     def __init__(self, value: float, device: str) -> None:
         self.value, self.device = value, SimpleNamespace(type=device)
 
@@ -511,7 +509,6 @@ class Tensor:
         return self
 
     def clone(self) -> Tensor:
-        type(self).copies += 1
         return Tensor(self.value, self.device.type)
 
     def item(self) -> float:
@@ -554,11 +551,12 @@ def test_a_metric_that_raises_anything_ends_no_thread_of_ours(tmp_path: Path, er
         monitor.update_metrics(bad=Hostile(1.0, "cuda"))
         wait_for(lambda: not monitor._record.metrics)
         if error is SystemExit:
-            monitor.update_metrics(worse=Hostile(1.0, "cpu"), loss=2.0)
-            assert monitor._record.metrics == {"worse": "SystemExit: from item", "loss": 2.0}
+            monitor.update_metrics(worse=Hostile(1.0, "cpu"), other=2.0)
         monitor.update_metrics(loss=0.5)
     document = read(tmp_path / "run.json")
     assert (document["status"], document["metrics"]["loss"]) == ("FINISHED", 0.5)
+    if error is SystemExit:
+        assert (document["metrics"]["worse"], document["metrics"]["other"]) == ("SystemExit: from item", 2.0)
 
 
 def test_what_is_handed_in_where_nobody_writes_is_not_gathered(tmp_path: Path) -> None:
