@@ -309,7 +309,7 @@ def test_the_server_ends_when_its_client_is_gone() -> None:
     process.stdin.close()
 
 
-def test_a_client_that_does_not_read_is_not_read_from_and_sigterm_still_ends_the_server() -> None:
+def test_a_client_that_does_not_read_is_not_read_from_and_sigterm_ends_it() -> None:
     process = start_raw()
     assert process.stdin and process.stdout
     os.set_blocking(process.stdin.fileno(), False)

@@ -53,7 +53,7 @@ def test_the_whole_list_stays_below_16000_characters() -> None:
         assert len(json.dumps(answer, separators=(",", ":"))) < 16_000
 
 
-def test_every_tool_says_what_it_is_for_and_every_input_has_a_type_and_is_described_once() -> None:
+def test_every_tool_says_what_it_is_for_and_every_input_is_described_once() -> None:
     described = set[str]()
     for name, tool in LISTED.items():
         assert re.fullmatch(r"[a-z]{3,12}", name) and re.search(r"[.?]$", tool["description"]), name

@@ -219,7 +219,7 @@ def test_an_instance_that_is_not_up_is_not_asked_and_that_is_no_error() -> None:
         assert not member.is_asked and member.seen == Seen(), details
 
 
-def test_the_address_is_that_of_the_newest_listing_and_one_that_is_none_a_failure_to_ask() -> None:
+def test_the_address_is_that_of_the_newest_listing_or_a_failure_to_ask() -> None:
     member = rented()
     assert member.address().port == 10007
     member.listed = Listed(row(7, ssh_port=22000), EPOCH)

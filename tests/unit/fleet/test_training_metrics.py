@@ -237,7 +237,7 @@ def test_what_makes_steps_names_its_step_and_a_row_by_hand_its_values() -> None:
     assert said(row(gpu_util=5.0)) == ("warning", "GPU at only 5 %; not checked yet")
 
 
-def test_a_machine_that_does_not_answer_is_unknown_unless_its_end_was_seen_or_is_told() -> None:
+def test_a_silent_machine_is_unknown_unless_its_end_was_seen_or_is_told() -> None:
     stale: dict[str, Any] = {"error": "ssh: timed out", "stale_since": 1000.0}
     seen = row(**stale, loss=nan, verdict=HANGS)
     assert said(seen, 1120.0) == ("unknown", "no answer for 2m: ssh: timed out")
@@ -269,7 +269,7 @@ def test_a_failure_is_only_what_is_known_to_be_one() -> None:
     assert failure_of(row(is_running=False, verdict=DIED)) == DIED.reason
 
 
-def test_a_row_nothing_is_known_of_has_no_zeros_and_keeps_the_last_ten_lines_of_a_log() -> None:
+def test_an_unknown_row_has_no_zeros_and_a_row_keeps_ten_lines_of_its_log() -> None:
     empty = row()
     for name in ("epoch", "step", "total_steps", "loss", "gpu_util", "memory_util", "disk_util", "cost_per_hour"):
         assert getattr(empty, name) is None

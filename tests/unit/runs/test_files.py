@@ -162,7 +162,7 @@ def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.json"]
 
 
-def test_a_file_is_read_to_its_end_or_its_limit_and_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+def test_a_file_is_read_to_its_end_or_limit_whatever_bytes_it_holds(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x" * 101)
     with pytest.raises(OSError, match="longer than 100 bytes"):
         read_text(tmp_path / "a", 100)

@@ -48,7 +48,7 @@ def on(**changes: Any) -> Identity:
 # ---------------------------------------------------------------- alive, killed, unknown
 
 
-def test_a_run_whose_process_is_there_goes_on_and_one_whose_process_is_gone_was_killed() -> None:
+def test_a_run_goes_on_with_its_process_and_was_killed_without_it() -> None:
     row = judged(look(run(), machine(process(100))))
     assert (row.status, row.is_alive, row.reason) == (RUNNING, True, "")
     for processes in [
@@ -103,7 +103,7 @@ def test_a_run_that_is_killed_amid_a_look_is_killed_in_the_next() -> None:
     assert (judged(later, amid).status, judged(later, amid).is_alive) == (KILLED, False)
 
 
-def test_a_missing_process_means_nothing_without_the_time_of_reading_or_with_a_wrong_clock() -> None:
+def test_a_missing_process_means_nothing_without_a_time_that_can_be_right() -> None:
     row = judged(look(run(), machine(), processes_at=None))
     assert (row.status, row.is_alive) == (RUNNING, None)
     assert judged(look(run(updated_at=EPOCH - 60), machine(), processes_at=None)).status == UNKNOWN

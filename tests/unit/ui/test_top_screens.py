@@ -380,12 +380,6 @@ def page_of(shown_row: RunRow, width: int = 80) -> str:
     return shown(view, replace(EMPTY, rows=(shown_row,)), width, 99)
 
 
-def test_one_loss_is_no_curve() -> None:
-    one = row("a", {"history": {"loss": MetricHistory((1,), (1.5,))}})
-    table = shown(replace(START, selected=Place(one.run.path)), replace(EMPTY, rows=(one,)), width=300)
-    assert not set("▁▂▃▄▅▆▇") & set(page_of(one) + table.partition("\na: ")[0])
-
-
 def test_the_page_of_a_run_breaks_long_texts_and_tells_a_reason_once() -> None:
     words = "CUDA error: " + "device-side assert triggered, " * 9
     text = page_of(RunRow(run("bad", status=FAILED, error_message=words, stdout_path="/x" * 90), FAILED), 40)
@@ -398,14 +392,6 @@ def test_the_page_of_a_run_breaks_long_texts_and_tells_a_reason_once() -> None:
         assert text.count("CUDA error") == count and "failed: failed" not in text
 
 
-def test_a_run_that_has_ended_shows_no_resources_and_no_remaining_time() -> None:
-    text = page_of(ended("bad", FAILED, run=Estimate(elapsed=7.0, rate=2.0)))
-    resources, times = (next(line for line in text.splitlines() if line.startswith(name)) for name in ("res", "run "))
-    assert resources.split()[1] == "PID" and len(resources.split()) == 3
-    assert times.split() == ["run", "elapsed", "7s", "rate", "2.00/s"]
-    assert not [line for line in text.splitlines() if line.startswith("progress") and "ETA" in line]
-
-
 def test_the_page_of_a_run_aligns_metrics_and_tells_ages_and_attempts() -> None:
     before = (EarlierAttempt("KILLED", step=700), EarlierAttempt("FAILED"))
     metrics = {"loss": 0.5, "eval/accuracy": 0.25, "samples": 123456}
@@ -415,15 +401,31 @@ def test_the_page_of_a_run_aligns_metrics_and_tells_ages_and_attempts() -> None:
     assert "  3 processes\n            15 threads\n" in text
     assert "attempt     3, after KILLED at step 700, FAILED\n" in text
     assert "last batch  2026-02-02 02:38, 1m30s ago\n" in text
+    one = row("a", {"history": {"loss": MetricHistory((1,), (1.5,))}})
+    table = shown(replace(START, selected=Place(one.run.path)), replace(EMPTY, rows=(one,)), width=300)
+    assert not set("▁▂▃▄▅▆▇") & set(page_of(one) + table.partition("\na: ")[0])
+    text = page_of(ended("bad", FAILED, run=Estimate(elapsed=7.0, rate=2.0)))
+    resources, times = (next(line for line in text.splitlines() if line.startswith(name)) for name in ("res", "run "))
+    assert resources.split()[1] == "PID" and len(resources.split()) == 3
+    assert times.split() == ["run", "elapsed", "7s", "rate", "2.00/s"]
+    assert not [line for line in text.splitlines() if line.startswith("progress") and "ETA" in line]
 
 
-def test_the_cursor_is_always_on_the_screen() -> None:
+def test_the_cursor_and_the_chosen_variable_are_always_on_the_screen() -> None:
     many = replace(SNAPSHOT, rows=tuple(row(f"run-{number}", tree=()) for number in range(300)))
     view = START
     for key in ["down"] * 30 + ["page-down"] * 40 + ["up"] * 5 + ["home", "wheel-down", "end", "page-up"]:
         view = render_top(many, after(view, key, snapshot=many), 80, 24).view
         (line,) = [line for line in shown(view, many).splitlines() if line.startswith(">")]
         assert view.selected.path == f"/data/progress/{line.split()[1]}/progress.json"
+    variables = tuple(Variable(f"v{number}", number, "int") for number in range(50))
+    many = replace(SNAPSHOT, rows=(row("llama", {"variables": variables}),))
+    view = after(START, "e", snapshot=many)
+    for _ in range(50):
+        frame = render_top(many, view, 40, 10)
+        (line,) = [line for line in drawn(frame).splitlines() if line.startswith("> ")]
+        assert line.split()[1] == frame.view.variable
+        view = after(frame.view, "down", snapshot=many)
 
 
 def test_the_cursor_follows_its_run_through_changes_and_filters() -> None:
@@ -514,17 +516,6 @@ def editor(*variables: Variable, width: int = 80) -> str:
     return shown(after(replace(START, selected=Place()), "e", snapshot=snapshot), snapshot, width)
 
 
-def test_the_chosen_variable_is_always_on_the_screen() -> None:
-    variables = tuple(Variable(f"v{number}", number, "int") for number in range(50))
-    many = replace(SNAPSHOT, rows=(row("llama", {"variables": variables}),))
-    view = after(START, "e", snapshot=many)
-    for _ in range(50):
-        frame = render_top(many, view, 40, 10)
-        (line,) = [line for line in drawn(frame).splitlines() if line.startswith("> ")]
-        assert line.split()[1] == frame.view.variable
-        view = after(frame.view, "down", snapshot=many)
-
-
 def test_a_run_that_left_is_said_to_be_gone_on_its_pages() -> None:
     for screen in ("detail", "editor", "output"):
         view = replace(START, screen=screen, selected=Place("/gone"), panes=PANES)
@@ -538,20 +529,11 @@ def output(**changes: Any) -> TopView:
     return replace(VIEWS["output"], **{"shown": "stdout", **changes})
 
 
-def test_the_viewer_shows_the_end_of_the_window_and_where_it_is() -> None:
+def test_the_viewer_shows_the_end_of_the_window_or_how_to_get_a_file() -> None:
     text = shown(output())
     assert "\nstep 100 loss=0.0100\n" in text
     assert "── llama stdout  100% of 4.7 GiB  following  hidden: stderr (Tab)" in text
-
-
-def test_what_came_of_a_search_is_seen_beside_a_long_name_on_eighty_columns() -> None:
-    snapshot = replace(SNAPSHOT, rows=(row(LONG),))
-    for pane, told in (
-        (replace(PANES[0], note="no nan before here; n searches from the end"), "no nan before here; n searches from"),
-        (replace(PANES[0], searching=SEARCHING), "24%, 1.1 GiB of 4.7 GiB searched for nan; Esc"),
-    ):
-        view = replace(output(), selected=Place(snapshot.rows[0].run.path), panes=(pane,))
-        assert told in shown(view, snapshot).splitlines()[1]
+    assert "tee_outputs=True" in shown(output(panes=(Pane("stdout"), Pane("stderr"))), width=40, height=10)
 
 
 def test_long_lines_are_cut_and_scrolled_or_broken_and_nothing_of_them_is_lost() -> None:
@@ -564,17 +546,20 @@ def test_long_lines_are_cut_and_scrolled_or_broken_and_nothing_of_them_is_lost()
     assert "".join(broken[2:34]) == long
 
 
-def test_what_was_searched_for_stands_out_whatever_its_case() -> None:
+def test_what_was_searched_for_stands_out_and_what_came_of_it_is_seen() -> None:
     lines = ("a (Loss) b (loss)", "nothing here")
     view = output(panes=(Pane("stdout", "/data/out", lines, 0, 8),), searched="(loss)")
     marked = [text for line in render_top(SNAPSHOT, view, 80, 24).lines for text, style in line if style == "selected"]
     assert marked == ["(Loss)", "(loss)"]
+    snapshot = replace(SNAPSHOT, rows=(row(LONG),))
+    for pane, told in (
+        (replace(PANES[0], note="no nan before here; n searches from the end"), "no nan before here; n searches from"),
+        (replace(PANES[0], searching=SEARCHING), "24%, 1.1 GiB of 4.7 GiB searched for nan; Esc"),
+    ):
+        view = replace(output(), selected=Place(snapshot.rows[0].run.path), panes=(pane,))
+        assert told in shown(view, snapshot).splitlines()[1]
 
 
-def test_a_wide_character_cut_through_half_is_a_blank_and_an_accent_goes_with_its_letter() -> None:
+def test_half_a_wide_character_is_a_blank_and_an_accent_goes_with_its_letter() -> None:
     for line, rest in (("漢字ab", " 字ab"), ("x\u0301yz", "yz")):
         assert f"\n{rest}\n" in shown(output(panes=(Pane("stdout", "/data/out", (line,), 0, 9),), aside=1))
-
-
-def test_an_output_without_a_file_says_how_to_get_one() -> None:
-    assert "tee_outputs=True" in shown(output(panes=(Pane("stdout"), Pane("stderr"))), width=40, height=10)
