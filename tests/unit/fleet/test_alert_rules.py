@@ -207,15 +207,12 @@ def test_no_text_makes_anything_but_a_condition_or_a_settings_error() -> None:
     assert read > 100
 
 
-def test_a_rule_is_a_frozen_slotted_value() -> None:
+def test_a_rule_is_a_frozen_value_that_names_what_is_wrong_with_it() -> None:
     rule = AlertRule("idle", "loss > 3")
     assert (rule.priority, rule.message, rule) == ("normal", None, AlertRule("idle", "loss > 3"))
     assert not hasattr(rule, "__dict__")
     with pytest.raises(dataclasses.FrozenInstanceError):
         rule.when = "loss > 4"  # type: ignore[misc]
-
-
-def test_a_rule_names_what_is_wrong_with_it() -> None:
     wrong: dict[str, list[object]] = {
         "name": ["", "two\nlines", "\x1b[31m", None],
         "when": [None, ["loss > 3"], "loss"],
@@ -229,13 +226,10 @@ def test_a_rule_names_what_is_wrong_with_it() -> None:
             assert raised.value.key == key
 
 
-def test_known_values_are_compared() -> None:
+def test_known_values_are_compared_and_a_nan_is_beside_no_number() -> None:
     for operator, answer in {"<": False, "<=": True, ">": False, ">=": True, "==": True, "!=": False}.items():
         assert holds(f"loss {operator} 3", loss=3.0) is answer
     assert holds("status == running") is True and holds("status != running") is False
-
-
-def test_a_nan_is_known_and_beside_no_number() -> None:
     assert [holds(f"loss {each} 3", loss=NAN) for each in ("<", "<=", ">", ">=", "==", "!=")] == [False] * 5 + [True]
     assert holds("loss is nan", loss=NAN) is True and holds("loss is known", loss=NAN) is True
     assert holds("loss is nan", loss=3.0) is False and holds("step is nan", step=3) is False

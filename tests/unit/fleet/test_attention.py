@@ -37,12 +37,9 @@ def keys(*acknowledged: str) -> list[object]:
     return [each.key for each in worst_first(FLEET, Thresholds(), NOW, acknowledged)]
 
 
-def test_rows_come_by_severity() -> None:
+def test_rows_come_by_severity_and_of_equals_the_acknowledged_last() -> None:
     unknown = ["silent", "starting-and-silent"]
     assert keys() == ["hangs", "gone", "done", *unknown, "starts", "dear", "runs", "runs-too", "free"]
-
-
-def test_of_equals_the_acknowledged_come_last() -> None:
     assert keys("hangs", "dear")[:3] == ["gone", "hangs", "done"]
     assert keys("dear")[-4:] == ["runs", "runs-too", "free", "dear"]
 

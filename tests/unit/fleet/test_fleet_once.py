@@ -46,13 +46,10 @@ def test_a_training_that_ended_well_has_finished(age: float) -> None:
     assert found.health().reason.startswith("finished at step 200 of 200")
 
 
-def test_one_whose_log_ends_in_an_error_has_failed_with_that_line() -> None:
+def test_one_that_failed_says_its_error_or_that_memory_ran_out() -> None:
     found = once(CRASHED, 660, pid=None).health()
     assert found.level == "error" and "failed at step 40 of 200" in found.reason
     assert "CUDA error: device-side assert triggered" in found.reason
-
-
-def test_one_that_was_killed_for_memory_says_so() -> None:
     found = once(STEPS, 660, pid=None, oom=1).health()
     assert found.level == "error"
     assert found.reason == (
@@ -60,12 +57,9 @@ def test_one_that_was_killed_for_memory_says_so() -> None:
     )
 
 
-def test_without_a_log_nothing_is_known_and_it_says_so() -> None:
+def test_without_a_log_nothing_is_known_and_none_looked_for_beside_a_given_path() -> None:
     found = once("", 0, path="").health()
     assert (found.level, found.reason) == ("unknown", "no log found")
-
-
-def test_where_a_log_path_was_given_no_other_training_is_looked_for() -> None:
     watch = Watch(specs=(MemberSpec("local"),), config=FleetConfig(log_paths=("/nowhere/*.log",)))
     there = watch.world.machine("local")
     there.path, there.pid = "", None

@@ -151,7 +151,7 @@ def act(fleet: MockFleet, clock: FakeClock, action: str, *scenarios: str, second
     fleet.update_all_metrics()
 
 
-def test_a_member_is_stopped_after_two_seconds() -> None:
+def test_a_member_is_stopped_after_two_seconds_and_can_be_started_and_rebooted() -> None:
     fleet, clock = mock()
     fleet.act("stop", [key("healthy")])
     assert row(fleet, "healthy").status == "running"
@@ -159,6 +159,13 @@ def test_a_member_is_stopped_after_two_seconds() -> None:
     stopped = row(fleet, "healthy")
     assert stopped.status == "stopped" and stopped.health_status() == "warning"
     assert (key("healthy"), "stopped") in alerts(fleet)
+    fleet, clock = mock()
+    for action, status in (("stop", "stopped"), ("start", "running"), ("reboot", "running")):
+        act(fleet, clock, action, "healthy")
+        assert row(fleet, "healthy").status == status
+    assert [kind for who, kind in alerts(fleet) if who == key("healthy")] == ["stopped", "started", "rebooted"]
+    with pytest.raises(TrainingMonitorError, match="no shell"):
+        fleet.shell_command(key("healthy"))
 
 
 def test_a_destroyed_member_is_gone_and_not_lost() -> None:
@@ -180,16 +187,6 @@ def test_what_cannot_be_done_is_refused() -> None:
     assert refused == [key("healthy"), "vast://1", key("idle"), key("healthy")]
     fleet.act("stop", ["nothing"] * 1000)
     assert len(fleet.snapshot().alerts) == KEPT_ALERTS
-
-
-def test_a_stopped_member_can_be_started_and_rebooted_and_has_no_shell() -> None:
-    fleet, clock = mock()
-    for action, status in (("stop", "stopped"), ("start", "running"), ("reboot", "running")):
-        act(fleet, clock, action, "healthy")
-        assert row(fleet, "healthy").status == status
-    assert [kind for who, kind in alerts(fleet) if who == key("healthy")] == ["stopped", "started", "rebooted"]
-    with pytest.raises(TrainingMonitorError, match="no shell"):
-        fleet.shell_command(key("healthy"))
 
 
 # ---------------------------------------------------------------- what a screen asks
@@ -215,15 +212,12 @@ def test_two_hours_of_history_are_there_at_once_and_end_with_now() -> None:
     assert fleet.recent("vast://1") == () and fleet.recent_losses("vast://1") == []
 
 
-def test_cleared_logs_fill_up_again() -> None:
+def test_whoever_listens_is_told_and_cleared_logs_fill_up_again() -> None:
     fleet, clock = mock()
     fleet.clear_logs()
     assert all(not each.recent_logs for each in fleet.snapshot().rows)
     clock.elapsed = 25.0
     assert len(row(fleet, "healthy").recent_logs) == 2
-
-
-def test_whoever_listens_is_told() -> None:
     fleet, told = MockFleet(clock=FakeClock()), []
     fleet.listen(lambda: told.append(fleet.snapshot().paused))
     fleet.update_all_metrics()

@@ -118,27 +118,24 @@ def test_a_narrow_cell_keeps_what_tells_it_from_others() -> None:
     assert cells(shown("NAME", member(1, name="漢字カタカナ한국어"), 10)) <= 10
 
 
-def test_progress_has_a_bar_where_there_is_room() -> None:
+def test_progress_and_reason_are_brief_where_there_is_little_room() -> None:
     assert shown("PROGRESS", member(1), 8) == "E1/3 70%"
     assert shown("PROGRESS", member(1), 19) == "██████▎░░ E1/3 70%"
     assert shown("PROGRESS", member(1), 19, ASCII) == "######... E1/3 70%"
     assert shown("PROGRESS", member(1, epoch=12.0, total_epochs=30), 8) == "70%"
     assert shown("PROGRESS", unseen(1, "running"), 19) == "-"
-
-
-def test_an_unknown_value_is_a_dash_in_every_column() -> None:
-    row = unseen(1, "running", instance_id="", name="", gpu_type=None, cost_per_hour=None)
-    for title in {column.title for column in COLUMNS} - {"STATUS", "HEALTH"}:
-        assert shown(title, row, 24) == "-", title
-
-
-def test_the_reason_is_brief_where_there_is_little_room() -> None:
     assert shown("HEALTH", member(1, gpu_util=2.0), 20) == "GPU at 2 %"
     assert shown("HEALTH", member(1, gpu_util=2.0), 60) == "GPU at only 2 %; step 700 of 1000, 9 s/step"
     assert shown("HEALTH", member(1), 20) == "" and shown("HEALTH", member(1), 31) == "step 700 of 1000, 9 s/step"
     unsure = Verdict("unknown", "unknown", "one look, and its log does not tell when that step was made")
     assert shown("HEALTH", unseen(1, "running", verdict=unsure), 16) == unsure.reason
     assert shown("HEALTH", member(1, verdict=HANGS), 60) == "no step for 15m, limit 7m30s: GPUs idle"
+
+
+def test_an_unknown_value_is_a_dash_in_every_column() -> None:
+    row = unseen(1, "running", instance_id="", name="", gpu_type=None, cost_per_hour=None)
+    for title in {column.title for column in COLUMNS} - {"STATUS", "HEALTH"}:
+        assert shown(title, row, 24) == "-", title
 
 
 def test_a_stale_row_says_once_how_old_it_is_and_is_dim() -> None:
@@ -173,15 +170,12 @@ def test_the_values_that_are_the_reason_have_its_colour() -> None:
     assert values(member(1, finished=True)) == {"$/H"}
 
 
-def test_the_cursor_and_the_mark_are_signs_and_no_colours_alone() -> None:
+def test_a_row_has_the_width_of_the_screen_and_signs_for_cursor_and_mark() -> None:
     one = Member(member(1), Health("healthy", ""), NOW, UNICODE)
     columns = table_columns(ROWS, 80)
     for selected, marked, sign in ((False, False, "  "), (False, True, " *"), (True, False, "> "), (True, True, ">*")):
         line = table_line(one, columns, FleetView(), selected=selected, marked=marked)
         assert line[0][0] == sign
-
-
-def test_a_row_has_exactly_the_width_of_the_screen() -> None:
     for width in (40, 80, 133, 200):
         for row in ROWS:
             odd = Member(row, Health("error", "x" * 500), NOW, UNICODE)

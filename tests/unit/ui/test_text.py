@@ -66,7 +66,7 @@ def test_any_text_fits_exactly_into_its_cells(subtests: pytest.Subtests) -> None
                     assert all(cells(line) <= max(1, width) for line in wrap(safe(text, glyphs), max(1, width), glyphs))
 
 
-def test_a_text_that_is_cut_says_so() -> None:
+def test_a_text_that_is_cut_at_its_end_or_in_its_middle_says_so() -> None:
     for text, width, shown in [
         ("short", 5, "short"),
         ("longer", 5, "long…"),
@@ -75,6 +75,19 @@ def test_a_text_that_is_cut_says_so() -> None:
         ("long", 1, "…"),
     ]:
         assert clip(text, width, UNICODE) == shown, text
+    for text, width, shown in [
+        ("llama-seed1", 11, "llama-seed1"),
+        ("llama-seed1", 10, "llam…seed1"),
+        ("llama-seed1", 3, "l…1"),
+        ("llama-seed1", 2, "l…"),
+        ("llama-seed1", 1, "…"),
+        ("llama-seed1", 0, ""),
+        ("漢字漢字漢字", 7, "漢…漢字"),
+    ]:
+        assert clip_middle(text, width, UNICODE) == shown and cells(shown) <= width, text
+    for text in HOSTILE:
+        for width in range(12):
+            assert cells(clip_middle(safe(text, UNICODE), width, UNICODE)) <= width
 
 
 def test_a_line_ends_where_a_piece_was_cut_or_is_filled_with_blanks() -> None:
@@ -105,19 +118,3 @@ def test_a_bar_shows_how_much_is_done_and_nothing_when_nobody_knows() -> None:
         (float("nan"), ASCII, "    "),
     ]:
         assert format_bar(percent, 4, glyphs) == bar, percent
-
-
-def test_a_text_is_cut_in_its_middle_to_any_width() -> None:
-    for text, width, shown in [
-        ("llama-seed1", 11, "llama-seed1"),
-        ("llama-seed1", 10, "llam…seed1"),
-        ("llama-seed1", 3, "l…1"),
-        ("llama-seed1", 2, "l…"),
-        ("llama-seed1", 1, "…"),
-        ("llama-seed1", 0, ""),
-        ("漢字漢字漢字", 7, "漢…漢字"),
-    ]:
-        assert clip_middle(text, width, UNICODE) == shown and cells(shown) <= width, text
-    for text in HOSTILE:
-        for width in range(12):
-            assert cells(clip_middle(safe(text, UNICODE), width, UNICODE)) <= width

@@ -91,14 +91,11 @@ def test_old_sign_outs_are_forgotten_once_their_cookies_are_over(door: Door, clo
     assert kept and len(kept.until) == 1
 
 
-def test_a_cookie_of_another_token_or_port_is_refused(store: Store) -> None:
+def test_only_a_cookie_of_its_token_and_port_is_taken_and_none_given_to_programs(store: Store, door: Door) -> None:
     clock = FakeClock()
     value = pair_of(door_at(clock, store).open_by_token(TOKEN)).partition("=")[2]
     for token, port in ((f"{TOKEN}x", 1), (None, 1), (TOKEN, 2)):
         door = door_at(clock, store, token=token, port=port)
         assert not door.is_signed_in(f"{door.cookie}={value}", None)
-
-
-def test_a_program_with_the_token_gets_no_cookie(door: Door) -> None:
     session = door.session(None, f"Bearer {TOKEN}")
     assert door.renew(session) == () and not door.is_over(session)
