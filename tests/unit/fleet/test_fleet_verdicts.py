@@ -55,7 +55,7 @@ def test_a_second_training_in_a_log_has_not_finished() -> None:
     assert (found.finished, found.step) == (None, 1)
 
 
-def test_each_training_in_one_place_is_told_of_by_a_name_of_its_own() -> None:
+def test_each_training_and_each_loss_is_told_of_by_a_name_of_its_own() -> None:
     watch = local()
     for pid in (100, 200):
         machine = watch.world.machine("local")
@@ -65,6 +65,22 @@ def test_each_training_in_one_place_is_told_of_by_a_name_of_its_own() -> None:
         watch.look()
     finished = [(each.job_id, each.kind, each.generation) for each in watch.notices if each.kind == "fleet_finished"]
     assert len(finished) == len(set(finished)) == 2
+    watch = Watch(1, 2)
+    kept = watch.world.rows[1]
+    for _ in range(2):
+        watch.world.rows[1] = kept
+        watch.look()
+        del watch.world.rows[1]
+        watch.look()
+    names = [(each.job_id, each.generation) for each in watch.notices if each.kind == "fleet_lost"]
+    assert len(names) == len(set(names)) == 2
+    names = []
+    for _ in range(2):
+        watch = local()
+        watch.world.machine("local").log = "step 5/9 loss nan\n"
+        watch.look()
+        names.append([(each.job_id, each.kind, each.generation) for each in watch.notices])
+    assert names[0] == names[1] != []
 
 
 def test_the_notice_of_a_failed_member_includes_the_end_of_its_log() -> None:
@@ -79,16 +95,6 @@ def test_the_notice_of_a_failed_member_includes_the_end_of_its_log() -> None:
     machine.pid, machine.log = 7, machine.log + "step 50/100 loss 0.5\n"
     watch.look()
     assert [each.log for each in watch.notices if each.kind != "fleet_failed"] == [""]
-
-
-def test_an_alert_keeps_its_key_after_a_restart_of_the_monitor() -> None:
-    names = []
-    for _ in range(2):
-        watch = local()
-        watch.world.machine("local").log = "step 5/9 loss nan\n"
-        watch.look()
-        names.append([(each.job_id, each.kind, each.generation) for each in watch.notices])
-    assert names[0] == names[1] != []
 
 
 def test_a_log_that_is_gone_is_not_healthy_and_no_hang_either() -> None:
@@ -106,7 +112,7 @@ def test_a_log_that_is_gone_is_not_healthy_and_no_hang_either() -> None:
     assert watch.level(30) == "warning" and watch.told == []  # its GPU is idle
 
 
-def test_a_process_that_is_gone_with_its_log_is_told() -> None:
+def test_what_is_gone_with_its_log_is_told_and_a_finished_one_stays_finished() -> None:
     watch = local()
     machine = watch.world.machine("local")
     watch.look()
@@ -114,9 +120,6 @@ def test_a_process_that_is_gone_with_its_log_is_told() -> None:
     found = watch.row().health()
     assert (found.level, found.reason) == ("unknown", "its process and its log no longer exist")
     assert watch.told == ["failed"]
-
-
-def test_a_finished_training_whose_log_is_removed_has_finished() -> None:
     watch = local()
     machine = watch.world.machine("local")
     machine.log, machine.pid = "step 9/9 loss 0.1\nTraining finished\n", None
@@ -249,18 +252,6 @@ def test_an_instance_listed_again_after_destroying_is_watched() -> None:
     watch.world.rows[1] = row(1, actual_status="exited")
     watch.look()
     assert watch.told == ["destroyed", "failed"]
-
-
-def test_each_loss_of_an_instance_is_told_by_a_name_of_its_own() -> None:
-    watch = Watch(1, 2)
-    kept = watch.world.rows[1]
-    for _ in range(2):
-        watch.world.rows[1] = kept
-        watch.look()
-        del watch.world.rows[1]
-        watch.look()
-    names = [(each.job_id, each.generation) for each in watch.notices if each.kind == "fleet_lost"]
-    assert len(names) == len(set(names)) == 2
 
 
 def test_looks_before_a_stop_do_not_count_after_the_restart() -> None:

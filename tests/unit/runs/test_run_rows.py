@@ -85,15 +85,12 @@ def test_a_run_in_its_last_batch_is_finished_when_its_process_is_gone(subtests: 
             assert (row.status, row.is_alive) == (status, False) and "process 100 has ended" in row.reason
 
 
-def test_a_run_that_began_after_the_processes_were_read_goes_on() -> None:
+def test_a_run_that_began_or_was_killed_amid_a_look_is_judged_by_the_next() -> None:
     began = on(pid=200, start_ticks=int(AT * 100) + 5)
     for reused in ((), (process(200, start_ticks=7),)):
         row = judged(look(run(process=began, updated_at=EPOCH - 0.45), machine(process(1), *reused)))
         assert (row.status, row.is_alive, row.processes) == (RUNNING, None, None)
         assert row.reason.startswith("its process 200 was not among the processes that could be read")
-
-
-def test_a_run_that_is_killed_amid_a_look_is_killed_in_the_next() -> None:
     seen = look(run(), machine(process(100)))
     assert judged(seen).status == RUNNING
     wrote = run(updated_at=EPOCH - 0.2)
@@ -103,12 +100,16 @@ def test_a_run_that_is_killed_amid_a_look_is_killed_in_the_next() -> None:
     assert (judged(later, amid).status, judged(later, amid).is_alive) == (KILLED, False)
 
 
-def test_a_missing_process_means_nothing_without_a_time_that_can_be_right() -> None:
+def test_a_missing_process_means_nothing_where_it_may_be_hidden_or_read_too_early() -> None:
     row = judged(look(run(), machine(), processes_at=None))
     assert (row.status, row.is_alive) == (RUNNING, None)
     assert judged(look(run(updated_at=EPOCH - 60), machine(), processes_at=None)).status == UNKNOWN
     row = judged(look(run(updated_at=EPOCH + 3600), machine()))
     assert row.status == UNKNOWN and "its clock is 1h00m ahead" in row.reason
+    hidden = look(run(updated_at=EPOCH - 60), machine(process(1), sees_all=False))
+    assert judged(hidden, hidden).status == UNKNOWN and "hidepid" in judged(hidden).reason
+    reused = look(run(updated_at=EPOCH - 60), machine(process(100, start_ticks=9), sees_all=False))
+    assert judged(reused).status == KILLED
 
 
 @pytest.mark.parametrize("status", [FINISHED, FAILED, CANCELED, KILLED])
@@ -199,13 +200,6 @@ def test_a_reboot_kills_runs_of_this_machine_only() -> None:
     assert (just_booted.status, just_booted.is_alive) == (RUNNING, None)
 
 
-def test_where_processes_are_hidden_a_missing_one_may_be_alive() -> None:
-    hidden = look(run(updated_at=EPOCH - 60), machine(process(1), sees_all=False))
-    assert judged(hidden, hidden).status == UNKNOWN and "hidepid" in judged(hidden).reason
-    reused = look(run(updated_at=EPOCH - 60), machine(process(100, start_ticks=9), sees_all=False))
-    assert judged(reused).status == KILLED
-
-
 def test_a_file_of_the_earlier_ttop_knows_its_process_by_the_time_it_began(subtests: pytest.Subtests) -> None:
     for there, started, status in [
         (process(100), EPOCH - 4990, RUNNING),  # it began 5,000 s ago, and wrote its start 10 s later
@@ -241,14 +235,11 @@ FAMILY = (
 )
 
 
-def test_the_tree_is_all_below_the_process_depth_first_the_oldest_child_first() -> None:
+def test_the_tree_is_all_below_the_process_depth_first_and_ends() -> None:
     row = judged(look(run(), machine(*FAMILY)))
     tree = {each.identity.pid: each.depth for each in row.tree if each.kind == "P"}
     assert [*tree.items()] == [(100, 0), (120, 1), (110, 1), (111, 2), (7, 3)] and len(row.tree) == 5
     assert row.tree[0].identity == on() and (row.processes, row.threads, row.rss_bytes) == (5, 10, 5 * GIB)
-
-
-def test_parents_that_go_round_and_a_chain_of_thousands_end() -> None:
     round_trip = machine(process(100, 101), process(101, 100))
     assert judged(look(run(), round_trip)).processes == 2
     chain = machine(process(100), *(process(pid, pid - 1) for pid in range(101, 5101)))

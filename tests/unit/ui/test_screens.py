@@ -123,10 +123,23 @@ def test_no_number_breaks_a_frame(subtests: pytest.Subtests) -> None:
 # ---------------------------------------------------------------- what a screen says
 
 
-def test_a_failed_listing_is_told_in_red_with_since_when_and_why() -> None:
+def test_a_failed_listing_and_an_empty_table_say_why(subtests: pytest.Subtests) -> None:
     frame = render(replace(SNAPSHOT, error="vastai: no answer", stale_since=NOW - 61), START, 80, 24, recent)
     assert frame.lines[1][0] == ("stale since 02:38:59: vastai: no answer", "bad")
     assert "run-1 " in drawn(frame)
+    for snapshot, view, said in [
+        (FleetSnapshot(NOW), START, "querying ..."),
+        (FleetSnapshot(NOW, listed_at=NOW), START, "no instances to show"),
+        (FleetSnapshot(NOW, error="401", stale_since=NOW), START, "no data yet"),
+        (SNAPSHOT, replace(START, words="zzz"), "no member matches zzz"),
+        (SNAPSHOT, replace(START, group="gone"), "group gone has no members"),
+    ]:
+        with subtests.test(snapshot=snapshot, view=view, said=said):
+            assert said in text_of(view, snapshot)
+    assert "? members" in text_of(START, FleetSnapshot(NOW, error="401", stale_since=NOW))
+    assert "0 members" in text_of(START, FleetSnapshot(NOW, listed_at=NOW))
+    nobody = text_of(replace(START, words="zzz"))
+    assert "\n0 of 8 members  credit" in nobody and "no log lines yet" not in nobody
 
 
 def test_the_header_tells_what_is_paused_late_filtered_and_sorted() -> None:
@@ -142,22 +155,6 @@ def test_the_header_tells_what_is_paused_late_filtered_and_sorted() -> None:
     assert first(None) == first(0.0) == first(4.9) and "late" not in first(4.9)
     first = text_of(replace(START, words="train llama"), replace(SNAPSHOT, refreshing=True)).splitlines()[0]
     assert first.endswith("filter: train llama  refreshed 02:39:57, 3s ago")
-
-
-def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
-    for snapshot, view, said in [
-        (FleetSnapshot(NOW), START, "querying ..."),
-        (FleetSnapshot(NOW, listed_at=NOW), START, "no instances to show"),
-        (FleetSnapshot(NOW, error="401", stale_since=NOW), START, "no data yet"),
-        (SNAPSHOT, replace(START, words="zzz"), "no member matches zzz"),
-        (SNAPSHOT, replace(START, group="gone"), "group gone has no members"),
-    ]:
-        with subtests.test(snapshot=snapshot, view=view, said=said):
-            assert said in text_of(view, snapshot)
-    assert "? members" in text_of(START, FleetSnapshot(NOW, error="401", stale_since=NOW))
-    assert "0 members" in text_of(START, FleetSnapshot(NOW, listed_at=NOW))
-    nobody = text_of(replace(START, words="zzz"))
-    assert "\n0 of 8 members  credit" in nobody and "no log lines yet" not in nobody
 
 
 def test_gpu_name_is_cut_between_words() -> None:
@@ -347,7 +344,7 @@ def test_each_of_several_gpus_has_a_line_with_its_bar_on_the_page_of_its_member(
     assert not any("GiB" in line for line in page_of(member(1), 80).splitlines())
 
 
-def test_what_is_not_known_of_a_member_is_left_out_and_nan_said_once() -> None:
+def test_what_is_not_known_of_a_member_is_left_out_with_its_curves() -> None:
     row = unseen(9, "running", instance_id="local", key="local", name="train.py (pid 7)", gpu_type=None, groups=())
     row = replace(row, cost_per_hour=None, started_at=None, eta_seconds=None, runtime_seconds=None)
     text = page_of(row, recent=lambda key: ())
@@ -358,8 +355,6 @@ def test_what_is_not_known_of_a_member_is_left_out_and_nan_said_once() -> None:
     assert text.count("the loss is nan") == 1 and "not known" not in text
     assert "no longer in the fleet" in text_of(replace(START, screen="detail", selected="vast://1"))
 
-
-def test_curves_without_a_value_are_left_out() -> None:
     def some(key: str) -> list[FleetSample]:
         return [replace(each, values={"loss": each.values["loss"]}) for each in recent(key)]
 
