@@ -363,10 +363,11 @@ def _gone_by(span: Estimate) -> Estimate:
 def _usage(rows: Iterable[RunRow], machine: MachineSample | None, limits: Limits) -> Usage:
     uses, counted = [], set[int]()
     for row in rows:
-        processes = [each for each in row.tree if each.kind == PROCESS and each.identity.pid not in counted]
+        every = [each for each in row.tree if each.kind == PROCESS]
+        processes = [each for each in every if each.identity.pid not in counted]
         counted.update(each.identity.pid for each in processes)
         if processes:
-            uses.append(_use(processes, row if processes[0] is row.tree[0] else None))
+            uses.append(_use(processes, row if len(processes) == len(every) else None))
         elif not row.tree and row.status in (RUNNING, UNKNOWN) and _is_here(row.run.process, machine):
             uses.append(_use((), row))
     rss = _total(use.rss_bytes for use in uses)
