@@ -196,7 +196,7 @@ def _judge_training(told: ToldMember, found: _Found, before: TrainingMetrics | N
 def _end_without_success(metrics: TrainingMetrics) -> tuple[str, str | None]:
     """Return level and reason of a training that ended without finishing; a warning where the cause is unknown."""
     failure, verdict = failure_of(metrics), metrics.verdict
-    if failure is not None or metrics.is_running is not False:
+    if failure is not None or metrics.is_running is not False or (verdict and verdict.state in ENDS):
         return "error", failure
     return "warning", verdict.reason if verdict and verdict.state == "unknown" else metrics.absent
 

@@ -161,6 +161,8 @@ def test_an_end_without_a_known_cause_is_a_warning() -> None:
     absent = row(is_running=False, absent="its process and its log no longer exist")
     assert kinds([AT_WORK, absent]) == ["1 failed warning"]
     assert kinds([AT_WORK, row(absent="its log no longer exists")]) == []
+    tidied = row(is_running=False, absent="its process and its log no longer exist", **DONE)
+    assert kinds([AT_WORK, row(**DONE), tidied]) == ["1 finished info"]
     assert kinds([AT_WORK, row(is_running=None, step=10, verdict=SILENT)]) == []
     assert kinds([row("exited"), row("lost")], told=ToldMember(ending=True)) == []  # somebody destroys it
 
