@@ -1,4 +1,4 @@
-"""256 targets at once, by whatever way they are asked: at most 32 programs run at a time, each by its real process."""
+"""More targets than are asked at once, in every way: at most 32 programs run at a time, each by its real process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 
 import pytest
 
@@ -24,7 +25,7 @@ from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import MOST_PROGRAMS
 from training_monitor.why.explain import call_roll
 
-HOSTS = 256
+HOSTS = 3 * MOST_PROGRAMS
 NAMES = [f"host{number}" for number in range(HOSTS)]
 # Notes that it begins and ends; lists its names, or has no answer.
 PROGRAM = """#!/bin/sh
@@ -55,7 +56,7 @@ class Programs:
 
     def most(self) -> int:
         """Return how many ran at the same time."""
-        return max(sum(self._log()[:end]) for end in range(self.begun() * 2 + 1))
+        return max(accumulate(self._log()))
 
     def _log(self) -> list[int]:
         path = self.folder / "log"
@@ -69,9 +70,9 @@ def watch(*targets: str) -> None:
     fleet.close()
 
 
-def ask_from_four_threads() -> None:
+def ask_from_three_threads() -> None:
     part = partial(ask_many, [f"ssh://{name}" for name in NAMES], plain("true"))
-    threads = [threading.Thread(target=part) for _ in range(4)]
+    threads = [threading.Thread(target=part) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -89,7 +90,7 @@ WAYS: dict[str, tuple[Callable[[], object], int]] = {
     "fleet over ssh": (lambda: watch(*(f"ssh://{name}" for name in NAMES)), MOST_THREADS),
     "fleet of pods": (lambda: watch(*NAMES), MOST_PROGRAMS),
     "fleet of containers": (lambda: watch("docker://"), MOST_PROGRAMS),
-    "four times ask_many": (ask_from_four_threads, MOST_PROGRAMS),
+    "three times ask_many": (ask_from_three_threads, MOST_PROGRAMS),
     "roll call": (explain, MOST_PROGRAMS),
     "health": (lambda: get_training_health("host0", None, NAMES), MOST_PROGRAMS),
     "check of a list": (lambda: check_training("docker://"), MOST_PROGRAMS),
@@ -115,6 +116,5 @@ def test_an_interrupt_ends_a_command_whose_programs_run_and_wait(
     assert wait_until(lambda: programs.begun() >= 10)
     command.send_signal(signal.SIGINT)
     command.communicate(timeout=20)
-    begun = programs.begun()
     assert command.returncode == -signal.SIGINT
-    assert wait_until(lambda: not surroundings.processes()) and programs.begun() == begun
+    assert wait_until(lambda: not surroundings.processes()) and programs.begun() <= MOST_PROGRAMS
