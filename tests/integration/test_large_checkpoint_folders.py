@@ -1,5 +1,8 @@
 """Folders with more checkpoints, and checkpoints with more files, than one look can see: newest first, and what was not
-seen is neither complete nor broken."""
+seen is neither complete nor broken.
+
+Two tests make as many files as one look lists at most; the others have a tenth of that limit, and of the files.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,15 @@ import pytest
 
 from tests.integration.conftest import Place
 from tests.integration.test_target_checkpoints import write_safetensors, write_torch
-from training_monitor.checkpoints.checkpoints import (
-    ENOUGH,
-    MOST_BYTES,
-    MOST_FILES,
-    find_latest_checkpoint,
-    get_checkpoint_listing,
-)
+from training_monitor.checkpoints import checkpoints
+from training_monitor.checkpoints.checkpoints import find_latest_checkpoint, get_checkpoint_listing
 from training_monitor.cli.main import main
 from training_monitor.core.results import CommandResult
 from training_monitor.core.values import CheckpointListing
 from training_monitor.targets.transport import LocalTransport, Stream
 
-MANY = 12_000  # of two files each: more files than one look lists
-STEPS, SHARDS = 90, 249  # more files than one look lists, and more in each than a first look inspects
+MANY, FEWER = 12_000, 1_200  # of two files each: more files than one look lists, at most and in most tests
+STEPS, SHARDS = 60, 39  # more files than one look lists, and more in each than a first look inspects
 
 
 @dataclass
@@ -55,8 +53,8 @@ def look(place: Place, folder: Path) -> tuple[CheckpointListing, list[int]]:
     transport = Counting()
     with MemoryPeak() if place.address == "local" else nullcontext() as memory:
         found = get_checkpoint_listing(str(folder), place.address, transport=transport)
-    assert found and max(transport.printed) < 2 * MOST_BYTES
-    assert memory is None or memory.peak < 25 * MOST_BYTES
+    assert found and max(transport.printed) < 2 * checkpoints.MOST_BYTES
+    assert memory is None or memory.peak < 25 * checkpoints.MOST_BYTES
     return found, transport.printed
 
 
@@ -93,13 +91,18 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return found.read_bytes()
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory, weights: bytes) -> Path:
-    """12,000 checkpoints, their folders made in no order."""
-    folder = tmp_path_factory.mktemp("many")
-    for number in range(MANY):
-        step = number * 7919 % MANY
-        checkpoint = folder / f"checkpoint-{step}"
+@pytest.fixture
+def tenth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look lists and inspects a tenth of what it does otherwise."""
+    for name in ("MOST_FILES", "MOST_BYTES", "ENOUGH", "MOST"):
+        monkeypatch.setattr(checkpoints, name, getattr(checkpoints, name) // 10)
+
+
+def make_checkpoints(folder: Path, count: int, weights: bytes) -> Path:
+    """Make checkpoints, their folders in no order."""
+    folder.mkdir(exist_ok=True)
+    for number in range(count):
+        checkpoint = folder / f"checkpoint-{number * 7919 % count}"
         checkpoint.mkdir()
         (checkpoint / "model.safetensors").write_bytes(weights)
         (checkpoint / "trainer_state.json").write_text("{}")
@@ -107,8 +110,13 @@ def many(tmp_path_factory: pytest.TempPathFactory, weights: bytes) -> Path:
 
 
 @pytest.fixture(scope="module")
+def fewer(tmp_path_factory: pytest.TempPathFactory, weights: bytes) -> Path:
+    return make_checkpoints(tmp_path_factory.mktemp("fewer"), FEWER, weights)
+
+
+@pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory, weights: bytes) -> Path:
-    """90 checkpoints of 250 files: shards, and their index."""
+    """60 checkpoints of 40 files: shards, and their index."""
     folder = tmp_path_factory.mktemp("sharded")
     names = [f"model-{number + 1:05d}-of-{SHARDS:05d}.safetensors" for number in range(SHARDS)]
     index = {"metadata": {"total_size": 4 * SHARDS}, "weight_map": dict(zip(map(str, range(SHARDS)), names))}
@@ -156,51 +164,64 @@ def _undo(damage: Damage) -> object:
     damage.undo()
 
 
-def test_of_12_000_checkpoints_the_newest_is_found_in_one_round_trip(place: Place, many: Path) -> None:
-    found, printed = look(place, many)
-    assert found.newest_complete and found.newest_complete.path == f"{many}/checkpoint-{MANY - 1}"
+def look_at_newest(place: Place, folder: Path, count: int) -> None:
+    found, printed = look(place, folder)
+    assert found.newest_complete and found.newest_complete.path == f"{folder}/checkpoint-{count - 1}"
     assert len(printed) == 1 and found.unlooked_step is not None
-    assert judged(found) == dict.fromkeys(range(found.unlooked_step + 1, MANY), True)
+    assert judged(found) == dict.fromkeys(range(found.unlooked_step + 1, count), True)
     assert found.unlisted == found.unlooked_step + 1
 
 
-def test_the_newest_complete_of_12_000_checkpoints_is_found(local: Place, many: Path, damage: Damage) -> None:
-    broken = 3 * ENOUGH
-    for step in range(MANY - broken, MANY):
-        damage.cut(many / f"checkpoint-{step}" / "model.safetensors")
-    found, printed = look(local, many)
-    known, best = judged(found), MANY - broken - 1
+def test_of_12_000_checkpoints_the_newest_is_found_in_one_round_trip(local: Place, weights: bytes) -> None:
+    look_at_newest(local, make_checkpoints(local.folder / "many", MANY, weights), MANY)
+
+
+@pytest.mark.usefixtures("tenth")
+def test_of_many_checkpoints_in_a_pod_the_newest_is_found_in_one_round_trip(in_pod: Place, fewer: Path) -> None:
+    look_at_newest(in_pod, fewer, FEWER)
+
+
+@pytest.mark.usefixtures("tenth")
+def test_the_newest_complete_of_many_checkpoints_is_found(local: Place, fewer: Path, damage: Damage) -> None:
+    broken = 3 * checkpoints.ENOUGH
+    for step in range(FEWER - broken, FEWER):
+        damage.cut(fewer / f"checkpoint-{step}" / "model.safetensors")
+    found, printed = look(local, fewer)
+    known, best = judged(found), FEWER - broken - 1
     assert found.newest_complete and found.newest_complete.step == best and 1 < len(printed) <= 3
-    assert {step for step in known if not known[step]} == set(range(best + 1, MANY))
+    assert {step for step in known if not known[step]} == set(range(best + 1, FEWER))
 
 
 def test_of_20_000_single_files_the_newest_is_found(local: Place, weights: bytes) -> None:
     folder = local.folder / "files"
     folder.mkdir()
-    for step in range(MOST_FILES + 1):
+    for step in range(checkpoints.MOST_FILES + 1):
         (folder / f"lora_{step:09d}.safetensors").write_bytes(weights)
     found, printed = look(local, folder)
-    assert found.newest_complete and found.newest_complete.step == MOST_FILES and len(printed) == 1
+    assert found.newest_complete and found.newest_complete.step == checkpoints.MOST_FILES and len(printed) == 1
     assert found.unlisted > 0 and all(judged(found).values())
 
 
-def test_of_90_sharded_checkpoints_of_250_files_the_newest_is_found(in_pod: Place, sharded: Path) -> None:
+@pytest.mark.usefixtures("tenth")
+def test_of_many_sharded_checkpoints_the_newest_is_found(in_pod: Place, sharded: Path) -> None:
     found, printed = look(in_pod, sharded)
     assert found.newest_complete and found.newest_complete.path == f"{sharded}/checkpoint-{STEPS - 1}"
     assert len(printed) == 1 and judged(found) == {STEPS - 1: True} and found.unlisted == STEPS - 1
 
 
+@pytest.mark.usefixtures("tenth")
 @pytest.mark.parametrize(("place", "how"), [("local", "cut"), ("in_pod", "remove")], indirect=["place"])
 def test_the_next_is_found_where_the_newest_sharded_one_is_incomplete(
     place: Place, sharded: Path, damage: Damage, how: str
 ) -> None:
-    getattr(damage, how)(sharded / f"checkpoint-{STEPS - 1}" / f"model-00100-of-{SHARDS:05d}.safetensors")
+    getattr(damage, how)(sharded / f"checkpoint-{STEPS - 1}" / f"model-00030-of-{SHARDS:05d}.safetensors")
     found, printed = look(place, sharded)
     assert found.newest_complete and found.newest_complete.path == f"{sharded}/checkpoint-{STEPS - 2}"
     assert len(printed) == 2 and judged(found)[STEPS - 1] is False
     assert all(complete for step, complete in judged(found).items() if step < STEPS - 1)
 
 
+@pytest.mark.usefixtures("tenth")
 def test_a_file_missing_since_the_previous_checkpoint_is_noticed(local: Place, sharded: Path, weights: bytes) -> None:
     extra = [sharded / f"checkpoint-{step}" / "optimizer.safetensors" for step in (STEPS - 3, STEPS - 2)]
     for each in extra:
@@ -211,12 +232,13 @@ def test_a_file_missing_since_the_previous_checkpoint_is_noticed(local: Place, s
     assert judged(found)[STEPS - 1] is False and found.newest_complete and found.newest_complete.step == STEPS - 2
 
 
-def test_checkpoints_of_240_rank_files_are_not_called_broken(in_pod: Place) -> None:
+@pytest.mark.usefixtures("tenth")
+def test_checkpoints_of_many_rank_files_are_not_called_broken(in_pod: Place) -> None:
     folder = in_pod.folder / "ranks"
     write_torch(in_pod.folder / "rank.pt")
     for step in range(STEPS):
         (folder / f"global_step{step}").mkdir(parents=True)
-        for rank in range(240):
+        for rank in range(40):
             os.link(
                 in_pod.folder / "rank.pt",
                 folder / f"global_step{step}" / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt",
@@ -225,12 +247,13 @@ def test_checkpoints_of_240_rank_files_are_not_called_broken(in_pod: Place) -> N
     assert found.newest_complete and found.newest_complete.step == STEPS - 1 and set(judged(found).values()) == {True}
 
 
+@pytest.mark.usefixtures("tenth")
 def test_a_checkpoint_with_too_many_files_is_unknown(local: Place, weights: bytes) -> None:
     folder = local.folder / "runs"
     for name in ("step_1", "step_2"):
         (folder / name).mkdir(parents=True)
         (folder / name / "model.safetensors").write_bytes(weights)
-    for number in range(MOST_FILES + 1):
+    for number in range(checkpoints.MOST_FILES + 1):
         (folder / "step_2" / f"{number}.txt").touch()
     found, _ = look(local, folder)
     assert {each.step: each.complete for each in found.checkpoints} == {1: True, 2: None}
@@ -241,19 +264,22 @@ def test_a_checkpoint_with_too_many_files_is_unknown(local: Place, weights: byte
 def test_unseen_checkpoints_are_unknown_in_a_complete_listing_too(local: Place, weights: bytes) -> None:
     folder = local.folder / "runs"
     folder.mkdir()
-    for step in range(2 * ENOUGH):
+    for step in range(2 * checkpoints.ENOUGH):
         (folder / f"step_{step}.safetensors").write_bytes(weights)
     found, _ = look(local, folder)
-    assert found.unlisted == 0 and len(found.checkpoints) == 2 * ENOUGH
-    assert found.newest_complete and found.newest_complete.step == 2 * ENOUGH - 1
+    assert found.unlisted == 0 and len(found.checkpoints) == 2 * checkpoints.ENOUGH
+    assert found.newest_complete and found.newest_complete.step == 2 * checkpoints.ENOUGH - 1
     unknown = [each.problem for each in found.checkpoints if each.complete is None]
-    assert len(unknown) > ENOUGH and set(unknown) == {"not inspected: newer checkpoints are inspected first"}
+    assert len(unknown) > checkpoints.ENOUGH and set(unknown) == {
+        "not inspected: newer checkpoints are inspected first"
+    }
 
 
-def test_the_command_names_what_it_did_not_look_at(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["checkpoints", "local", str(many)]) == 0
+@pytest.mark.usefixtures("tenth")
+def test_the_command_names_what_it_did_not_look_at(fewer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoints", "local", str(fewer)]) == 0
     shown = capsys.readouterr().out
-    assert "older checkpoints or unreadable folders, not inspected" in shown and f"* step     {MANY - 1}" in shown
-    assert main(["checkpoints", "local", str(many), "--json"]) == 0
+    assert "older checkpoints or unreadable folders, not inspected" in shown and f"* step{FEWER - 1:>10}" in shown
+    assert main(["checkpoints", "local", str(fewer), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["checkpoint"]["step"] == MANY - 1 and said["unlisted_checkpoints"] + len(said["checkpoints"]) >= MANY
+    assert said["checkpoint"]["step"] == FEWER - 1 and said["unlisted_checkpoints"] + len(said["checkpoints"]) >= FEWER
