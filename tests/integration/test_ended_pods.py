@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -37,13 +38,18 @@ OF_POD = {  # what its status says beside its containers
 }
 
 
-@pytest.fixture
-def train(kube: KubernetesApi) -> Iterator[Pod]:
+def start(kube: KubernetesApi, name: str) -> Pod:
     require("unshare")
-    pod = kube.add_pod("train-3f", restart_policy="Never")
+    pod = kube.add_pod(name, restart_policy="Never")
     (pod.root / "train.py").write_text(TRAIN)
     pod.start([sys.executable, "train.py"])
     wait_until(lambda: len(pod.logs.get("main", ())) > 5)
+    return pod
+
+
+@pytest.fixture
+def train(kube: KubernetesApi) -> Iterator[Pod]:
+    pod = start(kube, "train-3f")
     yield pod
     pod.stop()
 
@@ -53,18 +59,20 @@ def end(pod: Pod, how: str) -> None:
     pod.end(*ENDS[how][0])
 
 
-@pytest.mark.parametrize("how", ENDS)
-def test_the_fleet_says_how_it_ended_and_where(how: str, train: Pod) -> None:
-    end(train, how)
-    done = run_command("fleet", train.name, "--once", "--json")
-    [member] = json.loads(done.stdout)["members"]
-    _, state, reason, category = ENDS[how]
-    assert (member["state"], done.returncode) == (state, 0 if state == "finished" else 1), member
-    assert reason in member["message"] and member["error"] is None and member["step"] >= 5, member
-    assert (member["failure"] or {}).get("category") == category
+def test_the_fleet_says_how_each_ended_and_where(kube: KubernetesApi, subtests: pytest.Subtests) -> None:
+    names = {how: f"train-{how.replace(' ', '-')}" for how in ENDS}
+    for how, name in names.items():
+        end(start(kube, name), how)
+    done = run_command("fleet", *names.values(), "--once", "--json")
+    assert done.returncode == 1 and run_command("fleet", names["finished"], "--once").returncode == 0
+    for member, (how, (_, state, reason, category)) in zip(json.loads(done.stdout)["members"], ENDS.items()):
+        with subtests.test(how):
+            assert member["state"] == state and reason in member["message"], member
+            assert member["error"] is None and member["step"] >= 5, member
+            assert (member["failure"] or {}).get("category") == category
 
 
-@pytest.mark.parametrize("how", ["finished", "killed for memory", "evicted"])
+@pytest.mark.parametrize("how", ["finished", "evicted"])
 def test_its_supervision_ends_with_it(how: str, train: Pod) -> None:
     words = [PYTHON, "-m", "training_monitor", "run", "--target", train.name, "--name", "llm", "--interval", "1"]
     supervisor = subprocess.Popen(
@@ -86,13 +94,25 @@ def test_its_supervision_ends_with_it(how: str, train: Pod) -> None:
         assert "no attempt can start in a pod that has terminated" in report["reason"]
 
 
-@pytest.mark.parametrize("words", [("wait",), ("wait", "--for", "step=99999"), ("watch",)], ids=" ".join)
-@pytest.mark.parametrize("how", ["finished", "killed for memory"])
-def test_its_end_is_seen_by_the_next_look(how: str, words: tuple[str, ...], train: Pod) -> None:
-    ends = threading.Timer(4.0, end, (train, how))
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("finished", ("wait",)),
+        ("killed for memory", ("wait",)),
+        ("finished", ("wait", "--for", "step=99999")),
+        ("killed for memory", ("watch",)),
+    ],
+)
+def test_its_end_is_seen_by_the_next_look(how: str, words: tuple[str, ...], train: Pod, kube: KubernetesApi) -> None:
+    def end_after_a_look() -> None:
+        wait_until(lambda: len(kube.log_reads) >= 2)  # one to find it, one to look
+        time.sleep(0.5)
+        end(train, how)
+
+    ends = threading.Thread(target=end_after_a_look)
     ends.start()
     command, *more = words
-    done = run_command(command, train.name, *more, "--interval", "1")
+    done = run_command(command, train.name, *more, "--interval", "2")
     ends.join()
     state = ENDS[how][1]
     is_met = state == "finished" and "step=99999" not in words
