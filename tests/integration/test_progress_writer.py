@@ -20,7 +20,7 @@ from training_monitor.runs.values import FINISHED, RUNNING, Run
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.procfs import is_alive
 
-SECONDS = float(os.environ.get("TRAINING_MONITOR_STRESS_SECONDS", "3"))
+SECONDS = float(os.environ.get("TRAINING_MONITOR_STRESS_SECONDS", "2"))
 
 
 @pytest.fixture
@@ -498,8 +498,8 @@ def test_the_last_words_of_a_killed_script_are_in_its_file(script: Script) -> No
 
 
 def test_a_flood_of_output_is_copied_whole(script: Script) -> None:
-    code, out, _ = script.run("monitor.start_batch()\nfor number in range(200_000): print(number, 'x' * 20)", begin=TEE)
-    assert code == 0 and out.count("\n") == 200_000
+    code, out, _ = script.run("monitor.start_batch()\nfor number in range(20_000): print(number, 'x' * 20)", begin=TEE)
+    assert code == 0 and out.count("\n") == 20_000
     assert (script.file.parent / "run_stdout.log").read_text() == out
 
 
@@ -591,7 +591,7 @@ def test_an_output_file_is_named_where_the_shell_made_it(script: Script) -> None
 # ---------------------------------------------------------------- many at once
 
 
-WRITERS = 100
+WRITERS = 30
 STEPPING = """
 import os, sys, time
 from training_monitor.runs.monitor import TrainingMonitor
@@ -614,7 +614,7 @@ for pid in pids:
 """
 
 
-def test_no_read_beside_a_hundred_writers_is_torn_and_no_last_status_lost(script: Script) -> None:
+def test_no_read_beside_many_writers_is_torn_and_no_last_status_lost(script: Script) -> None:
     paths = [
         script.folder / "progress" / (f"run-{number}.json" if number % 2 else f"run-{number}/progress.json")
         for number in range(WRITERS)
@@ -652,7 +652,7 @@ while True:
 """
 
 
-def test_a_hundred_writers_that_get_a_sigterm_at_once_say_so(script: Script) -> None:
+def test_many_writers_that_get_a_sigterm_at_once_say_so(script: Script) -> None:
     paths = [script.folder / "progress" / f"run-{number}.json" for number in range(WRITERS)]
     with script.start("", begin=ENDING.format(writers=WRITERS)) as process:
         assert wait_until(lambda: all(path.exists() for path in paths), 60)
@@ -666,14 +666,14 @@ def test_a_hundred_writers_that_get_a_sigterm_at_once_say_so(script: Script) -> 
     assert {(each["status"], each["error_message"]) for each in documents} == {("CANCELED", "SIGTERM")}
 
 
-def test_a_million_steps_take_less_than_a_megabyte(script: Script) -> None:
+def test_a_hundred_thousand_steps_need_no_memory_of_their_own(script: Script) -> None:
     code, out, err = script.run("""
         import tracemalloc
         monitor.start_batch()
         tracemalloc.start()
         for epoch in range(1, 101):
-            monitor.start_epoch(epoch, 10_000, 100)
-            for number in range(10_000):
+            monitor.start_epoch(epoch, 1_000, 100)
+            for number in range(1_000):
                 monitor.start_batch()
                 monitor.update_metrics(loss=number * 0.5)
             monitor.start_validation(10)
@@ -681,5 +681,5 @@ def test_a_million_steps_take_less_than_a_megabyte(script: Script) -> None:
         print(tracemalloc.get_traced_memory()[1])
     """)
     assert code == 0, err
-    assert int(out) < 2**20
-    assert script.read()["state"]["step"] == 1_000_001
+    assert int(out) < 2**17  # a byte and a third for each
+    assert script.read()["state"]["step"] == 100_001
