@@ -104,7 +104,11 @@ FATES = {
 }
 
 
-@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize(
+    ("target", "fate"),
+    [("local", "crashed"), ("in_pod", "hung"), ("over_ssh", "finished"), ("over_ssh", "healthy")],
+    indirect=["target"],
+)
 def test_a_log_tells_what_became_of_a_training_in_one_round_trip(
     target: Place, trainings: Trainings, transport: WatchedTransport, fate: str
 ) -> None:
@@ -119,7 +123,9 @@ def test_a_log_tells_what_became_of_a_training_in_one_round_trip(
         assert seen["seconds_without_step"] >= 1200 > seen["limit_seconds"]
 
 
-@pytest.mark.parametrize("fate", ["healthy", "hung"])
+@pytest.mark.parametrize(
+    ("target", "fate"), [("local", "hung"), ("in_pod", "healthy"), ("over_ssh", "hung")], indirect=["target"]
+)
 def test_a_training_is_found_where_nobody_names_its_log(
     target: Place, trainings: Trainings, transport: WatchedTransport, fate: str
 ) -> None:
@@ -130,7 +136,9 @@ def test_a_training_is_found_where_nobody_names_its_log(
     assert len(shells) == 2 and "train.py" in seen["command"]
 
 
-@pytest.mark.parametrize("fate", ["healthy", "hung"])
+@pytest.mark.parametrize(
+    ("target", "fate"), [("local", "healthy"), ("in_pod", "hung"), ("over_ssh", "healthy")], indirect=["target"]
+)
 def test_a_pid_is_enough(target: Place, trainings: Trainings, fate: str) -> None:
     process = trainings.start(fate)
     seen = check(target, str(process.pid))
@@ -228,6 +236,7 @@ def start_silent(folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, str(script)], stdout=subprocess.DEVNULL, cwd=folder)
 
 
+@pytest.mark.parametrize("target", ["local", "over_ssh"], indirect=True)
 def test_check_leaves_out_trainings_that_end_after_they_were_found(target: Place, trainings: Trainings) -> None:
     trainings.processes.append(start_silent(target.folder))
     gone = trainings.processes[0].pid
