@@ -110,12 +110,15 @@ ACTS = {row.name for row in table.ACTS}
 
 
 @pytest.mark.parametrize(
-    ("version", "mode", "spoken"),
-    [("1.30.*", "handshake", "2025-11-25"), ("2.3.*", "stateless", "2026-07-28")],
+    ("version", "mode", "spoken", "has_every_call"),
+    [("1.30.*", "handshake", "2025-11-25", False), ("2.3.*", "stateless", "2026-07-28", True)],
 )
 def test_every_tool_is_listed_and_called(
-    calls: list[list[Any]], tmp_path: Path, version: str, mode: str, spoken: str
+    calls: list[list[Any]], tmp_path: Path, version: str, mode: str, spoken: str, has_every_call: bool
 ) -> None:
+    """The older SDK makes the first call of each tool, and those that are refused."""
+    if not has_every_call:
+        calls = [*{name: [name, words] for name, words in reversed(calls)}.values()][::-1] + calls[-len(REFUSED) :]
     found = ask_sdk(version, mode, calls, "--allow-write", "--read-under", str(tmp_path))
     assert found["version"] == spoken
     assert [tool["name"] for tool in found["tools"]] == list(open_tools(allow_write=True))
@@ -130,5 +133,7 @@ def test_every_tool_is_listed_and_called(
     told = {json.dumps(asked): answer["structuredContent"] for asked, answer in zip(calls, found["answers"])}
     by = {(name, words.get("action", "")): told[json.dumps([name, words])] for name, words in calls}
     assert by["logs", ""]["text"].count("step") == 3
+    if not has_every_call:
+        return
     assert [row["instance_id"] for row in by["rentals", "instances"]["instances"]] == [7]
     assert by["rentals", "offers"]["found"] == 1 and by["rentals", "dataset"]["is_valid"] is True
