@@ -176,8 +176,8 @@ def test_checkpoints_are_marked(pod: Pod) -> None:
 
 
 def test_a_hostile_job_id_is_only_a_name(pod: Pod) -> None:
-    for name, command in zip(HOSTILE, ("status", "logs", "stop") * 2):
-        done = cli(command, "head", "--", name)
+    for number, (name, command) in enumerate(zip(HOSTILE, ("status", "logs", "stop") * 2)):
+        done = cli(command, "local" if number % 2 else "head", "--", name)
         assert done.returncode in (1, 2, 3) and "Traceback" not in done.stderr and done.stderr.startswith("error:")
         done = cli(command, "head", "--", f"process:{name}")
         assert done.returncode == 2 and "process:NAME" in done.stderr
@@ -260,18 +260,18 @@ def test_doctor_says_what_works_and_what_to_do(kube: KubernetesApi, pod: Pod) ->
 
 
 def test_run_keeps_a_command_in_a_pod_going(pod: Pod) -> None:
-    command = "n=$(cat count 2>/dev/null || echo 0); echo $((n+1)) >count; echo step $n/2; [ $n -ge 2 ]"
-    options = ["--checkpoint-dir", "none", "--retry-delay", "0.1", "--interval", "0.2", "--name", "counted"]
+    command = "n=$(cat count 2>/dev/null || echo 0); echo $((n+1)) >count; echo step $n/1; [ $n -ge 1 ]"
+    options = ["--checkpoint-dir", "none", "--retry-delay", "0.1", "--interval", "1", "--name", "counted"]
     done = cli("run", "--target", "head", *options, "--", command)
-    assert done.returncode == 0 and "2 restarts" in done.stdout and "Training finished" in done.stdout, done.stdout
+    assert done.returncode == 0 and "1 restart" in done.stdout and "Training finished" in done.stdout, done.stdout
     assert "Ctrl-C leaves it running" in done.stderr
 
 
 def test_a_command_in_a_pod_that_ended_and_was_stopped_is_not_started_again(pod: Pod, tmp_path: Path) -> None:
-    words = "run --target head --name again --checkpoint-dir c --retry-delay 30 --interval 0.2 -- sh -c".split()
+    words = "run --target head --name again --checkpoint-dir c --retry-delay 30 --interval 1 -- sh -c".split()
     command = [sys.executable, "-m", "training_monitor", *words, "echo step 1/9; exit 3"]
     with subprocess.Popen(command, env=environ(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        assert wait_until(lambda: "again-attempt-1 " in cli("status", "head").stdout)
+        assert wait_until((Path(pod.env["TRAINING_MONITOR_JOBS_DIR"]) / "again-attempt-1" / "exit_code").exists)
         stopped = cli("stop", "head", "again")
         assert stopped.returncode == 0 and "again-attempt-1 had already ended (FAILED)" in stopped.stdout
         out, err = child.communicate(timeout=30)
@@ -281,11 +281,13 @@ def test_a_command_in_a_pod_that_ended_and_was_stopped_is_not_started_again(pod:
     assert "supervising again on head" in err
 
 
-def test_a_run_that_sigterm_ends_says_what_is_left(pod: Pod) -> None:
-    words = "run --target head --name termed --checkpoint-dir c -- sleep 600".split()
+def test_a_run_that_sigterm_ends_says_what_is_left(pod: Pod, kube: KubernetesApi) -> None:
+    words = "run --target head --name termed --checkpoint-dir c --interval 1 -- sleep 600".split()
     command = [sys.executable, "-m", "training_monitor", *words]
     with subprocess.Popen(command, env=environ(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        assert wait_until(lambda: "termed-attempt-1 " in cli("status", "head").stdout)
+        assert child.stdout and "started" in child.stdout.readline()
+        begun = len(kube.execs)
+        assert wait_until(lambda: len(kube.execs) > begun + 1)  # it has seen it run
         child.terminate()
         _, err = child.communicate(timeout=30)
     assert (
@@ -320,14 +322,6 @@ def test_a_demo_that_is_ended_leaves_nothing_behind(number: signal.Signals | Non
         assert child.wait(30) == DEMO_ENDS.get(number, 128 + (number or 13)) and "Traceback" not in said
     assert list(tmp_path.iterdir()) == []
     assert subprocess.run(["pgrep", "-f", str(tmp_path)], stdout=subprocess.DEVNULL).returncode == 1
-
-
-def test_the_demo_finishes_and_shows_what_it_did() -> None:
-    command = [sys.executable, "-m", "training_monitor", "demo"]
-    done = subprocess.run(command, env=environ(), text=True, capture_output=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for part in ("RuntimeError", "refused", "truncated", "stalled", "step_60", "step_120", "3 attempts", "goodput"):
-        assert part in done.stdout
 
 
 def test_the_demo_shows_a_live_line_on_a_terminal_and_leaves_nothing_when_interrupted(tmp_path: Path) -> None:

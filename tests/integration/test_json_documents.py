@@ -218,6 +218,9 @@ def test_the_demo(local: Place) -> None:
     found = documents("demo")
     assert {"started", "progress", "detected", "refused", "result"} <= {each["kind"] for each in found}
     assert found[-1]["success"] and "target" not in found[-1]
+    assert [each["status"] for each in found[-1]["attempts"]] == ["FAILED", "STALLED", "SUCCEEDED"]
+    for part in ("RuntimeError", "truncated", "step_60", "step_120"):
+        assert part in str(found)
 
 
 # ---------------------------------------------------------------- one reading
