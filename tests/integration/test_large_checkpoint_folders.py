@@ -172,8 +172,10 @@ def look_at_newest(place: Place, folder: Path, count: int) -> None:
     assert found.unlisted == found.unlooked_step + 1
 
 
-def test_of_12_000_checkpoints_the_newest_is_found_in_one_round_trip(local: Place, weights: bytes) -> None:
-    look_at_newest(local, make_checkpoints(local.folder / "many", MANY, weights), MANY)
+def test_of_12_000_checkpoints_the_newest_is_found_in_one_round_trip(
+    local: Place, weights: bytes, memory_path: Path
+) -> None:
+    look_at_newest(local, make_checkpoints(memory_path / "many", MANY, weights), MANY)
 
 
 @pytest.mark.usefixtures("tenth")
@@ -192,8 +194,8 @@ def test_the_newest_complete_of_many_checkpoints_is_found(local: Place, fewer: P
     assert {step for step in known if not known[step]} == set(range(best + 1, FEWER))
 
 
-def test_of_20_000_single_files_the_newest_is_found(local: Place, weights: bytes) -> None:
-    folder = local.folder / "files"
+def test_of_20_000_single_files_the_newest_is_found(local: Place, weights: bytes, memory_path: Path) -> None:
+    folder = memory_path / "files"
     folder.mkdir()
     for step in range(checkpoints.MOST_FILES + 1):
         (folder / f"lora_{step:09d}.safetensors").write_bytes(weights)
