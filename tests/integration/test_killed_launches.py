@@ -21,9 +21,9 @@ from training_monitor.vast.rows import read_label
 from training_monitor.vast.training_request import JobState
 
 IS_LONG = bool(os.environ.get("TRAINING_MONITOR_KILLS"))
-KILLS, KILLS_A_LAUNCH = (60, 10) if IS_LONG else (8, 4)
+KILLS, KILLS_A_LAUNCH = (60, 10) if IS_LONG else (3, 3)
 ACCURACY = 0.05
-STAGES = (JobState.PREPARING, JobState.TRAINING, JobState.DESTROYING, JobState.SETTLING)
+STAGES = (JobState.TRAINING, JobState.SETTLING)  # with a machine, and without one
 ALL_STAGES = [state for state in JobState if state not in (JobState.QUEUED, JobState.CHARGING, JobState.REPLACING)]
 
 
