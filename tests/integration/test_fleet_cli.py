@@ -18,7 +18,7 @@ import pytest
 from tests.integration.commands import run_command
 from tests.integration.conftest import SshServer, Surroundings, wait_until
 from tests.integration.screens import PATIENCE, Screen
-from tests.loopback.vast import LIST, VastApi, failure
+from tests.loopback.vast import LIST, VastApi
 from tests.loopback.vast_rows import KEY
 from training_monitor.ui.fleet.app import SORTS
 
@@ -234,14 +234,13 @@ def test_every_key_of_the_mock_is_answered(screen: Screen, surroundings: Surroun
     assert wait_until(lambda: not surroundings.processes(), PATIENCE)
 
 
-@pytest.mark.parametrize(("count", "size"), [(50, "200x60"), (500, "80x24")])
-def test_every_key_is_answered_with_real_instances(screen: Screen, account: Account, count: int, size: str) -> None:
-    account.rent(count)
+def test_every_key_is_answered_with_500_real_instances(screen: Screen, account: Account) -> None:
+    account.rent(500)
     nightly = [f"vast://{FIRST}", f"vast://{FIRST + 1}"]
     account.settings({"groups": {"nightly": nightly, "by day": [f"vast://{FIRST + 4}"]}})
-    screen.start(size, *account.vast())
+    screen.start("80x24", *account.vast())
     screen.shows("3 ok", r"^step 10/100 loss 0\.5$", rf"^> {FIRST} .* 10%")
-    press_all_keys(screen, count, ("nightly", "by day"))
+    press_all_keys(screen, 500, ("nightly", "by day"))
     screen.hides("refreshing")
     assert account.listings() == 1
     account.write("step 11/100 loss 0.4\n")
@@ -345,9 +344,7 @@ def test_an_account_that_fails_makes_the_screen_stale_and_keeps_its_rows(screen:
     for fail_with, answer in (
         (500, None),
         (0, (200, b"<html>\x1b[2J")),
-        (0, (200, {"success": True, "instances": None})),
         (0, (200, {"success": True, "instances": [None, {"id": "7"}]})),
-        (0, (200, failure("busy", "la\x1b]0;x\x07ter"))),
     ):
         step += 1
         account.write(f"step {step}/100 loss 0.4\n")
@@ -392,7 +389,7 @@ def test_while_the_account_hangs_every_key_is_answered(screen: Screen, account: 
     account.api.hang = LIST
     screen.press("r")
     assert account.api.hanging.wait(PATIENCE)
-    press_all_keys(screen, 5, ("nightly", "day"))
+    press_each(screen, (*IN_ORDER, *moves(FIRST + 4), *groups(("nightly", "day"), 5), *PAGES, *MARKS))
     account.write("step 50/100 loss 0.1\n")
     screen.press("r")
     screen.shows("^step 50/100", "refreshing")
@@ -537,13 +534,8 @@ def test_the_mock_needs_nothing_and_shows_every_state(surroundings: Surroundings
     ("words", "said"),
     [
         (["vast", "--instances", "30007001,x"], "expected comma-separated numbers"),
-        (["vast", "--instances", ","], "expected comma-separated numbers"),
-        (["vast", "--instances", "-5"], "--instances"),
         (["vast", "--instances", "7", "--all"], "not allowed with"),
         (["vast", "--interval", "0"], "expected seconds (at least 1)"),
-        (["vast", "--interval", "nan"], "expected seconds (at least 1)"),
-        (["vast", "--interval", "10x"], "expected seconds (at least 1)"),
-        (["vast", "--intervall", "5"], "unrecognized arguments: --intervall"),
         (["vast", "30007001"], "unrecognized arguments: 30007001"),
         (["vast", "--group", "nobody"], "a group"),
         (["vast", "--mock", "--group", "nobody"], "llama"),
@@ -551,8 +543,6 @@ def test_the_mock_needs_nothing_and_shows_every_state(surroundings: Surroundings
         (["fleet"], "groups in the settings file"),
         (["fleet", ""], "expected TARGET"),
         (["fleet", "nope://x"], "ssh://[user@]host[:port]"),
-        (["fleet", "My Pod"], "a pod name"),
-        (["fleet", "local#"], "TARGET#JOB, where JOB"),
         (["fleet", "local#process:"], "TARGET#JOB, where JOB"),
         (["fleet", "vast://12x"], "vast://ID"),
         (["fleet", "ssh://-oProxyCommand=x"], "ssh://[user@]host[:port]"),
