@@ -52,7 +52,7 @@ class Release:
 def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
     """The sdist, and the wheel that is built from the sdist."""
     folder = tmp_path_factory.mktemp("dist")
-    command = [require("pyproject-build"), "--outdir", str(folder), str(ROOT)]
+    command = [require("pyproject-build"), "--installer", "uv", "--outdir", str(folder), str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     [sdist], [wheel] = folder.glob("*.tar.gz"), folder.glob("*.whl")
@@ -64,8 +64,8 @@ def run(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Runs a program of an environment that has the wheel and nothing else."""
     folder = tmp_path_factory.mktemp("empty")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True, timeout=LIMIT)
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv"), "install", "--quiet"]
-    pip += ["--disable-pip-version-check", "--no-index", str(release.wheel)]
+    pip = [str(Path(require("uvx")).with_name("uv")), "pip", "install", "--quiet", "--python", str(folder / "venv")]
+    pip += ["--no-index", str(release.wheel)]
     own = {"HOME": str(folder), "TRAINING_MONITOR_STATE_DIR": str(folder / "state")}
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | own
     subprocess.run(pip, env=environ, check=True, timeout=LIMIT)
@@ -158,7 +158,9 @@ def test_it_judges_a_training(run: Run, tmp_path: Path) -> None:
     assert (job["state"], job["step"]) == ("finished", 200)
 
 
-def test_its_demo_comes_to_its_end(run: Run) -> None:
-    done = run("training-monitor", "demo", "--json")
+def test_it_supervises_the_training_of_its_demo(run: Run) -> None:
+    training = "venv/bin/python -m training_monitor.cli.demo_training --crash-at 0 --hang-at 0 --steps 40"
+    options = ["--name", "demo", "--checkpoint-dir", "none", "--interval", "0.2", "--json"]
+    done = run("training-monitor", "run", *options, "--", *training.split(), "--output", "checkpoints")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["success"] is True
+    assert json.loads(done.stdout.splitlines()[-1])["final_step"] == 40
