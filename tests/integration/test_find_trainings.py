@@ -236,9 +236,9 @@ def test_logs_beside_a_process_that_could_be_a_training_are_found(local: Place, 
 
 def test_processes_that_come_and_go_meanwhile_do_no_harm(target: Place, start: Start, work: Path) -> None:
     process = start(sys.executable, "train.py", "rank")
+    for _ in range(2):
+        start("sh", "-c", "while :; do env python_train_nothing; sleep 0.01; done", output="/dev/null")
     for _ in range(3):
-        start("sh", "-c", "while :; do env python_train_nothing; done", output="/dev/null")
-    for _ in range(5):
         trainings, evidence = ask(target.address, find_question(), evidence_question(pids_of(process.pid), 0.05))
         assert process.pid in {each.pid for each in trainings.get().trainings}
         found = evidence.get()
