@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import shlex
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
 from unittest.mock import patch
 
 from training_monitor.cli.main import main
@@ -35,3 +37,18 @@ def run_command(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
                     signal.signal(number, handler)
     texts = [each.buffer.getvalue().decode() for each in (out, err)]
     return subprocess.CompletedProcess(argv, status, *texts)
+
+
+def run_on_a_terminal(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    """What a process of its own shows on a terminal; its stderr too."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "training_monitor", *argv]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm", **changes}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # nobody has the other end open any more
+            while chunk := os.read(ours, 4096):
+                shown += chunk
+    os.close(ours)
+    return subprocess.CompletedProcess(argv, process.returncode, shown.decode())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import shlex
 import signal
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import PYTHON, run_command as cli
+from tests.integration.commands import PYTHON, run_command as cli, run_on_a_terminal
 from tests.integration.conftest import Surroundings, wait_until
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.requirements import require
@@ -230,22 +229,8 @@ def test_health_names_a_checkpoint_folder_that_is_not_there(surroundings: Surrou
 
 
 def test_colour_is_for_terminals_and_respects_no_color(surroundings: Surroundings) -> None:
-    def on_a_terminal(**changes: str) -> bytes:
-        ours, theirs = pty.openpty()
-        command = [sys.executable, "-m", "training_monitor", "doctor"]
-        process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environ(TERM="xterm", **changes))
-        os.close(theirs)
-        shown = b""
-        try:
-            while chunk := os.read(ours, 4096):
-                shown += chunk
-        except OSError:
-            pass
-        process.wait()
-        return shown
-
-    assert b"\x1b[3" in on_a_terminal() and b"\x1b[" not in on_a_terminal(NO_COLOR="1")
-    assert "\x1b[" not in cli("doctor").stdout
+    assert "\x1b[3" in run_on_a_terminal("doctor").stdout
+    assert "\x1b[" not in run_on_a_terminal("doctor", NO_COLOR="1").stdout + cli("doctor").stdout
 
 
 def test_doctor_says_what_works_and_what_to_do(kube: KubernetesApi, pod: Pod) -> None:
