@@ -173,23 +173,13 @@ def test_the_custom_example_restarts_from_a_checkpoint(cluster: KubernetesApi, s
     assert "custom-attempt-1 from checkpoints/step_20" in done.stdout and "successfully" in done.stdout
 
 
-def watch_example(surroundings: Surroundings, target: str) -> subprocess.CompletedProcess[str]:
+def test_the_watch_example_shows_a_run_on_an_ssh_host(surroundings: Surroundings, sshd: SshServer) -> None:
     files = [str(surroundings.folder / name) for name in ("log", "pid", "out")]
     training = "echo $$ >pid; for step in 1 2 3 4 5; do echo step $step/5 loss 0.$step; sleep 0.5; done"
     with subprocess.Popen(["sh", "-c", f"{{ {training}; }} >log"], cwd=surroundings.folder) as process:
         assert wait_until(lambda: os.path.exists(files[1]))
-        done = run(surroundings, sys.executable, str(ROOT / "examples/watch_and_save.py"), target, *files)
+        done = run(surroundings, sys.executable, str(ROOT / "examples/watch_and_save.py"), sshd.address, *files)
         process.wait()
-    return done
-
-
-def test_the_watch_example_shows_a_run_to_its_end(surroundings: Surroundings) -> None:
-    done = watch_example(surroundings, "local")
-    assert done.returncode == 0 and "step 5/5 loss 0.5" in done.stdout and "finished: " in done.stdout, done.stderr
-
-
-def test_the_watch_example_shows_a_run_on_an_ssh_host(surroundings: Surroundings, sshd: SshServer) -> None:
-    done = watch_example(surroundings, sshd.address)
     assert done.returncode == 0 and "step 5/5 loss 0.5" in done.stdout and "finished: " in done.stdout, done.stderr
 
 
