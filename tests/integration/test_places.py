@@ -148,7 +148,7 @@ HERE = {
         "local",
         "finished",
     ),
-    "a notebook, by its PID": ("$PY jupyter_server.py $STATE >jupyter.log 2>&1 &", "local $(cat kernel)", BOTH),
+    "a notebook, by its PID": ("$PY jupyter_server.py $STATE >jupyter.log 2>&1 &", "local $(cat kernel)", "crashed"),
     "TrainingMonitor": ("$PY train_monitored.py $STATE 2>&1 | cat >/dev/null &", "local", BOTH),
     "torchrun": ("$PY -m torch.distributed.run --nproc-per-node 2 train.py $STATE >run.log 2>&1 &", "local", "crashed"),
     "accelerate": (
@@ -157,12 +157,12 @@ HERE = {
         "finished",
     ),
     "Lightning": ("$PY train_lightning.py $STATE 2>&1 | cat >/dev/null &", "local", "finished"),
-    "W&B": ("$PY train_wandb.py $STATE 2>&1 | cat >/dev/null &", "local", BOTH),
-    "a systemd unit": ("sh unit.sh $PY train.py $STATE", "local", BOTH),
+    "W&B": ("$PY train_wandb.py $STATE 2>&1 | cat >/dev/null &", "local", "crashed"),
+    "a systemd unit": ("sh unit.sh $PY train.py $STATE", "local", "finished"),
     "over ssh": (
         f"{OPEN} cd /mnt; {ANOTHER} $PLAIN train.py $STATE >run.log 2>&1 & {LOG_IN}",
         "ssh://nobody@127.0.0.1:$PORT",
-        BOTH,
+        "finished",
     ),
     "another user's": ("$PY train.py $STATE >run.log 2>&1 &", "local", "crashed"),
     "another user's, over ssh": (
@@ -237,7 +237,8 @@ def run_here(
     environment |= {"TRAINING_MONITOR_STATE_DIR": str(folder / "state"), "SHELL": "/bin/sh"}
     words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c"]
     now = "/bin/date +%s.%N"
-    ask = f"a=$({now}); $PY -c pass; b=$({now}); {check} --json; echo status=$? $a $b $({now})"
+    bare = "$PY -c pass; " if TIMES else ""
+    ask = f"a=$({now}); {bare}b=$({now}); {check} --json; echo status=$? $a $b $({now})"
     script = f"cd '{folder}'; {start}\n{WAIT}; {ask}; {END}; TRAINING_MONITOR_STATE_DIR='{folder}/again'; {ask}"
     done = subprocess.run(
         [*words, script],
@@ -266,7 +267,7 @@ def test_the_first_command_answers_for_each_place_on_this_machine(
     tools = {"SSHD": require("sshd"), "KEYS": str(server.folder)}
     tools["JOURNALD"] = require("systemd-journald")
     told = {}
-    with ThreadPoolExecutor(1 if TIMES else 4) as pool:
+    with ThreadPoolExecutor(1 if TIMES else 6) as pool:
         for place, (start, what, shown) in HERE.items():
             check = f"{ANOTHER if place == OTHERS else ''} {CHECK} {what}"
             for ends in (BOTH if EVERYTHING else shown).split():
@@ -281,7 +282,7 @@ def test_the_first_command_answers_for_each_place_on_this_machine(
                 assert said == expected()[place][state], whole
 
 
-@pytest.mark.parametrize("ends", BEFORE)
+@pytest.mark.parametrize("ends", BEFORE if EVERYTHING else ["crashed"])
 def test_the_first_command_answers_for_a_ray_job(ends: str, surroundings: Surroundings) -> None:
     require("unshare")
     ray = RayHead()
@@ -321,11 +322,11 @@ def start_pods(kube: KubernetesApi, place: str, ends: str) -> list[Pod]:
 def ask_pods(place: str, state: str, pods: Sequence[Pod]) -> None:
     for pod in pods:
         words = ["check", pod.name, "--json"]
-        began = time.time()
-        subprocess.run([PYTHON, "-c", "pass"], check=True)
-        bare = time.time()
         changes = {"TRAINING_MONITOR_STATE_DIR": os.environ["TRAINING_MONITOR_STATE_DIR"] + state}
         if TIMES:
+            began = time.time()
+            subprocess.run([PYTHON, "-c", "pass"], check=True)
+            bare = time.time()
             command = [PYTHON, "-m", "training_monitor", *words]
             done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **changes})
             note_time(place, began, bare, time.time())
@@ -336,7 +337,7 @@ def ask_pods(place: str, state: str, pods: Sequence[Pod]) -> None:
 
 PODS = {  # and how each ends
     "a pod with a log": "crashed",
-    "a pod as process 1": BOTH,
+    "a pod as process 1": "finished",
     "a pod with a sidecar": "finished",
     "two pods of a PyTorchJob": "crashed",
 }
