@@ -43,7 +43,7 @@ from training_monitor.vast.instances import destroy_instance
 
 OK, BAD, USAGE, UNKNOWN = 0, 1, 2, 3
 MOST_SECONDS = 15.0
-TIMES = max(1, COUNT // 12000)  # how often each fault meets each tool
+TIMES = max(1, COUNT // 4000)  # how often each fault meets each tool
 RECORDED = Path(__file__).parents[1] / "recorded" / "ray" / "2.60.0"
 RUNNING_RAY, FAILED_RAY = "raysubmit_6wjaEaW83r1C7JzP", "bad1"
 RAY = f"""\

@@ -37,13 +37,13 @@ from training_monitor.targets.procfs import identify
 from training_monitor.targets.transport import LocalTransport
 from training_monitor.why import explain, processes
 
-COUNT = int(os.environ.get("TRAINING_MONITOR_FUZZ", "12000"))  # as in tests/unit/test_hostile_input.py
+COUNT = int(os.environ.get("TRAINING_MONITOR_FUZZ", "4000"))
 SEED = os.environ.get("TRAINING_MONITOR_FUZZ_SEED", "7")
 REPORT = os.environ.get("TRAINING_MONITOR_FUZZ_REPORT")  # a file that each sweep appends its failures to
 MOST_OUTPUT = 200_000
 MOST_SECONDS = 12.0
 MOST_SLEEPS = 40
-RECORDING_SECONDS = 3.0
+RECORDING_SECONDS = 2.0
 STATUSES = (0, 1, 2, 3, 4)
 INTERRUPTED = 130
 SSH, POD, VAST = "ssh://x@127.0.0.1:1", "k8s://default/head", "vast://30007012"
