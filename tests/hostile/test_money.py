@@ -26,7 +26,7 @@ from training_monitor.vast.training_request import JobState
 MINUTE, HOUR = 60.0, 3600.0
 PAUSES = (0.0, 2 * MINUTE, 20 * MINUTE)  # until somebody looks again
 ACCURACY = 0.05
-LONG = Behaviour(total=900, save_every=60)  # 15 minutes
+LONG = Behaviour(total=600, save_every=60)  # 10 minutes
 
 
 @pytest.fixture
@@ -96,36 +96,34 @@ def test_a_sweep_alone_ends_a_job_whose_work_is_done_when_its_worker_dies(worlds
 
 
 def test_a_sweep_ends_failed_or_cancelled_jobs_of_dead_workers(worlds: Iterator[JobWorld]) -> None:
-    for outcome in (JobState.FAILED, JobState.CANCELLED):
-        for state in (*STEPS[1 : STEPS.index(JobState.DESTROYING)],):
-            world = next(worlds)
-            world.kill_at = (state, "after")
-            run_killed(world)
-            world.queue.request_end(world.job.id, outcome, "enough")
-            world.clock.sleep(2 * MINUTE)
-            sweep(world)
-            is_saved = outcome is JobState.FAILED and state in (JobState.SAMPLING, JobState.REGISTERING)
-            assert world.job.state is (JobState.COMPLETED if is_saved else outcome), (outcome, state)
-            check_charged(world, (outcome, state))
+    saved = (JobState.SAMPLING, JobState.REGISTERING)
+    cases = [*zip(STEPS[1 : STEPS.index(JobState.DESTROYING)], cycle((JobState.CANCELLED, JobState.FAILED)))]
+    for state, outcome in dict.fromkeys([*cases, *((state, JobState.FAILED) for state in saved)]):
+        world = next(worlds)
+        world.kill_at = (state, "after")
+        run_killed(world)
+        world.queue.request_end(world.job.id, outcome, "enough")
+        world.clock.sleep(2 * MINUTE)
+        sweep(world)
+        is_saved = outcome is JobState.FAILED and state in saved
+        assert world.job.state is (JobState.COMPLETED if is_saved else outcome), (outcome, state)
+        check_charged(world, (outcome, state))
 
 
 def test_sweeps_alone_end_each_job_whose_worker_never_returns(worlds: Iterator[JobWorld]) -> None:
     """Also a job whose work is not done, after a while in which a worker could have come."""
-    for state in STEPS[STEPS.index(JobState.PREPARING) :]:
-        for when in ("before", "after"):
-            world = next(worlds)
-            world.kill_at = (state, when)
-            run_killed(world)
-            began = world.clock.elapsed
-            sweep_until_over(world, 5 * MINUTE)
-            if (state, when) == (JobState.PREPARING, "before") and not world.job.state.is_terminal:
-                assert world.job.state is JobState.RENTING
-            check_charged(world, (state, when))
-            assert world.clock.elapsed - began < HOUR
+    for state, when in zip(STEPS[STEPS.index(JobState.PREPARING) :], cycle(("before", "after"))):
+        world = next(worlds)
+        world.kill_at = (state, when)
+        run_killed(world)
+        began = world.clock.elapsed
+        sweep_until_over(world, 5 * MINUTE)
+        check_charged(world, (state, when))
+        assert world.clock.elapsed - began < HOUR
 
 
 def test_a_killed_sweep_is_followed_by_one_that_ends_the_job(worlds: Iterator[JobWorld]) -> None:
-    for number in range(1, 40):
+    for number in range(1, 40, 2):
         world = next(worlds)
         world.kill_at = (JobState.DESTROYING, "after")
         run_killed(world)
@@ -144,7 +142,7 @@ def test_a_killed_sweep_is_followed_by_one_that_ends_the_job(worlds: Iterator[Jo
 def test_a_kill_at_any_call_does_not_change_the_charge(worlds: Iterator[JobWorld]) -> None:
     undisturbed = next(worlds)
     undisturbed.work()
-    for number, pause in zip(range(1, len(undisturbed.market.calls) + 1), cycle(PAUSES)):
+    for number, pause in zip(range(1, len(undisturbed.market.calls) + 1, 2), cycle(PAUSES)):
         world = next(worlds)
         world.market.dies_after = number
         run_killed(world)
@@ -159,7 +157,7 @@ def test_all_machines_are_charged_after_a_kill_while_replacing(worlds: Iterator[
     undisturbed.work()
     assert len(undisturbed.market.created) == 2
     rents = [number for number, call in enumerate(undisturbed.market.calls, 1) if call == "create instance"]
-    for number, sweeps in zip(range(rents[0], rents[1] + 2), cycle((False, True))):  # later it is like any other one
+    for number, sweeps in zip(range(rents[0], rents[1] + 2, 2), cycle((False, True))):  # later it is like any other one
         world = next(worlds)
         world.market.boots = lambda number: number != 70_001
         world.market.dies_after = number
@@ -173,7 +171,7 @@ def test_all_machines_are_charged_after_a_kill_while_replacing(worlds: Iterator[
 
 
 def test_a_job_is_charged_what_its_machine_cost_when_a_sweep_destroys_it_first(worlds: Iterator[JobWorld]) -> None:
-    for state in (JobState.PREPARING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING, JobState.SAMPLING):
+    for state in (JobState.PREPARING, JobState.TRAINING, JobState.SAMPLING):
         world = next(worlds)
         world.kill_at = (state, "after")
         run_killed(world)
@@ -195,7 +193,7 @@ def test_a_job_is_charged_each_price_from_the_look_that_found_it(worlds: Iterato
 
 
 def test_a_job_is_charged_what_its_machine_cost_when_the_clock_is_set_back(worlds: Iterator[JobWorld]) -> None:
-    for back, after in ((10 * MINUTE, 12 * MINUTE), (24 * HOUR, 3 * MINUTE)):
+    for back, after in ((5 * MINUTE, 8 * MINUTE), (3 * HOUR, 3 * MINUTE)):
         world = next(worlds)
         world.market.behaviour = LONG
         world.clock.at(after, lambda world=world, back=back: setattr(world.clock, "ahead", -back))
@@ -221,7 +219,7 @@ def test_a_machine_that_a_person_destroys_is_charged_until_then(worlds: Iterator
 def test_limits_are_told_once_though_nobody_gets_notices(memory_path: Path) -> None:
     """To whoever watches, in the job, and in the queue."""
     for number, (wish, words) in enumerate(
-        [({"soft_timeout": 3 * MINUTE}, "soft timeout"), ({"budget": 0.02}, "will be used up")]
+        [({"soft_timeout": 3 * MINUTE}, "soft timeout"), ({"budget": 0.013}, "will be used up")]
     ):
         world = JobWorld(memory_path / f"told {number}")
         world.submit(replace(REQUEST, **wish))  # type: ignore[arg-type]
@@ -245,7 +243,7 @@ def test_a_budget_ends_a_job_whose_price_rises(memory_path: Path) -> None:
 
 
 def test_a_machine_with_another_gpu_than_was_rented_trains_nothing(memory_path: Path) -> None:
-    others = ("RTX 3090", "NVIDIA GeForce RTX 3090", "NVIDIA A100-SXM4-80GB", "RTX 4090D", "NVIDIA GeForce RTX 4080")
+    others = ("RTX 3090", "NVIDIA A100-SXM4-80GB", "RTX 4090D")
     lists: list[dict[str, object]] = [{"gpu_name": name} for name in others]
     lists += [{"num_gpus": 0}, {"gpu_ram": 12_288}]
     for number, (other, row) in enumerate([*((name, {}) for name in others), *(("", row) for row in lists)]):
@@ -264,7 +262,7 @@ def test_a_machine_with_another_gpu_than_was_rented_trains_nothing(memory_path: 
 
 
 def test_a_gpu_that_is_spelled_otherwise_or_not_recognised_is_the_rented_one(memory_path: Path) -> None:
-    for number, name in enumerate(("GeForce RTX 4090", "RTX_4090", "RTX4090", "Graphics Device", "NVIDIA")):
+    for number, name in enumerate(("GeForce RTX 4090", "RTX_4090", "Graphics Device")):
         world = JobWorld(memory_path / str(number))
         world.submit()
         world.market.gpu = lambda at, name=name: name
@@ -275,7 +273,7 @@ def test_a_gpu_that_is_spelled_otherwise_or_not_recognised_is_the_rented_one(mem
 
 
 def test_a_machine_that_goes_by_itself_is_charged_until_it_was_last_seen(worlds: Iterator[JobWorld]) -> None:
-    for after in (5 * MINUTE, 12 * MINUTE):
+    for after in (5 * MINUTE, 8 * MINUTE):
         world = next(worlds)
         world.market.behaviour = LONG
         world.clock.at(after, world.market.lose_ours)
