@@ -51,7 +51,7 @@ class Script:
 
     def run(self, body: str, *options: str, begin: str = BEGIN, **environ: str) -> tuple[int, str, str]:
         with self.start(body, *options, begin=begin, **environ) as process:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=180)
         return process.returncode, out, err
 
     def read(self) -> dict[str, Any]:

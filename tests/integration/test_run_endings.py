@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.commands import run_command
 from tests.integration.conftest import wait_until
 from tests.integration.notebook_pages import ROOT
 from tests.integration.scripts import Script
@@ -227,7 +228,6 @@ def pythons() -> dict[str, str]:
 
 
 PYTHONS = pythons()
-OLDER = [version for version in VERSIONS if version in PYTHONS][:-1]
 
 
 def row_of(folder: Path) -> Any:
@@ -268,12 +268,12 @@ def run_cases(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_ending_has_its_status(tmp_path: Path, version: str, subtests: pytest.Subtests) -> None:
-    """With each start method of multiprocessing; versions before the newest share these."""
+    """The versions share the start methods of multiprocessing, each of which is tried by one of three versions."""
     if version not in PYTHONS:
         miss(f"python{version}", f"Python {version} is not installed")
     cases = []
     for number, row in enumerate(ROWS, VERSIONS.index(version)):
-        is_shared = version in OLDER and not os.environ.get("TRAINING_MONITOR_FUZZ")
+        is_shared = len(PYTHONS) > 2 and not os.environ.get("TRAINING_MONITOR_FUZZ")
         methods = row.methods[number % len(row.methods) :][:1] if is_shared else row.methods
         cases += [(row, method) for method in methods]
     found = run_cases(tmp_path, [(method, row.body) for row, method in cases], python=PYTHONS[version])
@@ -300,7 +300,7 @@ def test_the_manual_has_every_ending() -> None:
 # ---------------------------------------------------------------- frameworks, with the Python of the tests
 
 TORCH = """
-import torch
+import torch, weakref
 import torch.multiprocessing
 from training_monitor.runs.integrations import HuggingFaceCallback, LightningCallback
 
@@ -323,6 +323,35 @@ def launch(monitor):  # as accelerate's notebook_launcher does
 
 def failing(rank, end):
     train(end)
+
+class Noted(torch.autograd.Function):  # its saved tensors live as long as the graph
+    @staticmethod
+    def forward(ctx, tensor):
+        ctx.save_for_backward(tensor)
+        return tensor.sum()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+def tensors(monitor):
+    total, big = torch.zeros(()), torch.ones(1000, requires_grad=True) * 1
+    kept, loss = weakref.ref(big), Noted.apply(big)
+    total += 3
+    monitor.update_metrics({"total": total, "batch": torch.tensor([7])}, val_loss=loss, half=torch.tensor(0.5).half())
+    total.zero_()
+    del big, loss
+    assert kept() is None, "the graph is held"
+    monitor.update_metrics(many=torch.ones(3))
+
+def resumed(run):  # by a second process, after the first one has died
+    for turn in ("first", "second"):
+        if not os.fork():
+            return run(turn)
+        os.wait()
+
+def die():
+    raise RuntimeError("the power is gone")
 """
 LIGHTNING = """
 import lightning
@@ -340,12 +369,27 @@ class Model(lightning.LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.01)
 
-def fit(monitor, end=None, fits=1, **options):
+class Die(lightning.Callback):
+    def on_train_batch_end(self, trainer, module, outputs, batch, number):
+        if trainer.global_step == 7:
+            trainer.save_checkpoint("seven.ckpt")
+            die()
+
+class Constant(Model):
+    def training_step(self, batch, number):
+        return self.layer(batch).mean() * 0 + 2.0
+
+def fit(monitor, end=None, fits=1, size=20, model=Model, others=(), checkpoint=None, **options):
     options = {"max_epochs": 1, "logger": False, "enable_checkpointing": False, **options}
     options |= {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False}
-    callback, loader = LightningCallback(monitor), torch.utils.data.DataLoader(torch.randn(20, 2))
+    callback, loader = LightningCallback(monitor), torch.utils.data.DataLoader(torch.randn(size, 2))
     for _ in range(fits):
-        lightning.Trainer(callbacks=[callback], **options).fit(Model(end), loader)
+        trainer = lightning.Trainer(callbacks=[callback, *others], **options)
+        trainer.fit(model(end), loader, ckpt_path=checkpoint)
+
+def again(turn):
+    more = {"others": [Die()]} if turn == "first" else {"checkpoint": "seven.ckpt"}
+    fit(TrainingMonitor("progress/run", interval=0.02), size=10, max_epochs=2, **more)
 """
 TRAINER = """
 import transformers
@@ -353,8 +397,9 @@ transformers.Trainer, transformers.TrainingArguments  # are imported when they a
 import torch._dynamo
 
 class Data(torch.utils.data.Dataset):
+    size = 20
     def __len__(self):
-        return 20
+        return self.size
     def __getitem__(self, number):
         return {"x": torch.ones(2)}
 
@@ -368,21 +413,32 @@ class Model(torch.nn.Module):
             self.end()
         return {"loss": self.layer(x).sum()}
 
-def fit(monitor, end=None, fits=1):
-    options = {"num_train_epochs": 1, "per_device_train_batch_size": 1, "report_to": [], "save_strategy": "no"}
-    args = transformers.TrainingArguments("out", use_cpu=True, disable_tqdm=True, **options)
-    callbacks = [HuggingFaceCallback(monitor)]
+class Die(transformers.TrainerCallback):
+    def on_save(self, args, state, control, **others):
+        die()
+
+def fit(monitor, end=None, fits=1, others=(), resume=False, **options):
+    options = {"num_train_epochs": 1, "save_strategy": "no", **options}
+    options |= {"per_device_train_batch_size": 1, "report_to": [], "use_cpu": True, "disable_tqdm": True}
+    args = transformers.TrainingArguments("out", **options)
+    callbacks = [HuggingFaceCallback(monitor), *others]
     trainer = transformers.Trainer(Model(end), args, train_dataset=Data(), callbacks=callbacks)
     for _ in range(fits):
-        trainer.train()
+        trainer.train(resume_from_checkpoint=resume)
     trainer.evaluate(Data())
+
+def again(turn):
+    Data.size = 10
+    options = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 7, "logging_steps": 1}
+    monitor = TrainingMonitor("progress/run", interval=0.02)
+    fit(monitor, others=[Die()] if turn == "first" else [], resume=turn != "first", **options)
 """
 SECOND = "has ended (FINISHED): a new run replaces it"
 FRAMEWORKS = (
     ("torch", "torch.multiprocessing.spawn(failing, (fail,), 1)", "FAILED", BOOM, 6, None),
     ("torch", "spawned(ranked, new())", "FINISHED", None, 20, None),
     ("torch", "with new() as made: spawned(ranked, made, late)", "FAILED", BOOM, 6, None),
-    ("accelerate", "launch(new())", "FINISHED", None, 20, None),
+    ("torch", "launch(new())", "FINISHED", None, 20, None),
     ("lightning", "fit(new(), strategy='ddp_notebook', devices=2)", "FINISHED", None, 10, None),
     ("lightning", "fit(new(), fail, strategy='ddp_fork', devices=2)", "FAILED", BOOM, 6, None),
     ("lightning", "fit(new(), lambda: sys.exit(0))", "CANCELED", "exited with status 0 at batch 6 of 20", 6, None),
@@ -395,14 +451,51 @@ FRAMEWORKS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("package", ["torch", "accelerate", "lightning", "transformers"])
+def check_resumed(ended: Ended) -> None:
+    """Of ten batches an epoch, two epochs; the first process dies after batch 7, of which it has a checkpoint."""
+    assert "the power is gone" in ended.err
+    [row] = json.loads(run_command("top", str(ended.folder / "progress"), "--once", "--json").stdout)["runs"]
+    run = row["run"]
+    assert (run["status"], run["step"], run["epoch"], run["attempt"]) == ("FINISHED", 20, 2, 2)
+    assert [(each["status"], each["step"]) for each in run["earlier"]] == [("FAILED", 7)]
+    steps = run["history"]["loss"]["steps"]
+    assert steps[0] <= 7 and steps[-1] == 20 and steps == sorted(set(steps))
+
+
+def check_tensors(ended: Ended) -> None:
+    """A tensor is its value at the call, and its graph is not held."""
+    metrics = ended.read()[0]["metrics"]
+    assert "cannot be converted" in metrics.pop("many")
+    assert metrics == {"total": 3.0, "batch": 7, "val_loss": 1000.0, "half": 0.5}
+
+
+def check_accumulated(ended: Ended) -> None:
+    """Of batches whose gradients are accumulated, lightning divides the loss."""
+    document, _ = ended.read()
+    assert document["metrics"]["loss"] == 2.0 and set(document["history"]["loss"]["values"]) == {2.0}
+
+
+CHECKED = (
+    ("torch", "with new() as made: tensors(made)", check_tensors),
+    ("lightning", "fit(new(), size=8, model=Constant, accumulate_grad_batches=4)", check_accumulated),
+    ("lightning", "resumed(again)", check_resumed),
+    ("transformers", "resumed(again)", check_resumed),
+)
+
+
+@pytest.mark.parametrize("package", ["torch", "lightning", "transformers"])
 def test_a_framework_reports_the_run_of_rank_zero(tmp_path: Path, package: str, subtests: pytest.Subtests) -> None:
-    require_installed("torch", package)
+    require_installed("torch", "accelerate" if package == "torch" else package)
     more = TORCH + {"lightning": LIGHTNING, "transformers": TRAINER}.get(package, "")
     cases = [case for needed, *case in FRAMEWORKS if needed == package]
+    checked = [case for needed, *case in CHECKED if needed == package]
     environ = {"CUDA_VISIBLE_DEVICES": "", "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    found = run_cases(tmp_path, [("", body) for body, *_ in cases], more, **environ)
-    for (body, status, message, step, told), ended in zip(cases, found, strict=True):
+    found = run_cases(tmp_path, [("", body) for body, *_ in cases + checked], more, **environ)
+    for (body, check), ended in zip(checked, found[len(cases) :], strict=True):
+        with subtests.test(body=body):
+            assert ended.code == 0, ended.err
+            check(ended)
+    for (body, status, message, step, told), ended in zip(cases, found):
         with subtests.test(body=body):
             warned = [line for line in ended.err.splitlines() if "training_monitor: " in line]
             assert len(warned) == bool(told) and (told or "") in "".join(warned), ended.err[-2000:]
