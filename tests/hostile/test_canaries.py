@@ -13,13 +13,12 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ import pytest
 from tests.hostile.test_endings import WORDS, descendants
 from tests.hostile.tries import tried
 from tests.integration.conftest import Surroundings, wait_until
+from tests.integration.forked import forked
 from tests.loopback.messaging import TELEGRAM_TOKEN, Services
 from tests.secret_cases import letters
 from tests.unit.core.test_masking import forms
@@ -36,7 +36,7 @@ from training_monitor.jobs.process_jobs import start_process_job
 ROOT = Path(__file__).parents[2]
 LONGEST = 40.0  # seconds of a command that ends by itself, on a busy machine
 ENDLESS = {"web", "top", "metrics", "rent worker", "restart", "rent sweep", "demo", "watch", "doctor", "mcp"}
-ENOUGH = 8.0  # seconds of one that does not
+ENOUGH = 6.0  # seconds of one that does not
 AT_ONCE = 8
 # These show a training as text and in JSON; of the others, every other one answers in JSON.
 OF_A_TRAINING = ("check", "why", "wait", "status", "logs", "fleet", "metrics", "run", "restart", "watch", "health")
@@ -78,7 +78,7 @@ class Words(threading.Thread):
         self.seen, self.ended = set[str](), threading.Event()
 
     def run(self) -> None:
-        while not self.ended.wait(0.02):
+        while not self.ended.wait(0.05):
             for pid in descendants(os.getpid()):
                 with suppress(OSError):
                     if b"\0TRAINING_MONITOR_JOB=" not in Path(f"/proc/{pid}/environ").read_bytes():
@@ -116,29 +116,27 @@ def run_all(folder: Path) -> dict[str, str]:
     """Run every command; return what each printed."""
     printed, all_cases = {}, cases()
     values = {"FOLDER": str(folder), "PROGRESS": str(folder / "progress"), "TEXTS": str(folder / "texts")}
-    for first in range(0, len(all_cases), AT_ONCE):
-        running = []
-        for name, target, form in all_cases[first : first + AT_ONCE]:
-            values |= {"FORM": form, "TARGET": target}
-            words = OTHER_WORDS.get(name, WORDS[name]) if target == "local" else WORDS[name]
-            for key, value in values.items():
-                words = tuple(word.replace(key, value) for word in words)
-            at = words.index("--") if "--" in words else len(words)
-            argv = [sys.executable, "-m", "training_monitor", *name.split(), *words[:at], *form.split(), *words[at:]]
-            out = folder / "printed" / f"{name}{form} {re.sub(r'[^a-z0-9]', '', target)}"
-            out.parent.mkdir(exist_ok=True)
-            with out.open("wb") as file:
-                process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=folder)
-            running.append((name, out, process))
-        began = time.monotonic()
-        for name, out, process in running:
-            if name == "web":
-                printed[f"page of {out.name}"] = page_of(out)
-            with suppress(subprocess.TimeoutExpired):
+    with ExitStack() as stack:
+        for first in range(0, len(all_cases), AT_ONCE):
+            running = []
+            for name, target, form in all_cases[first : first + AT_ONCE]:
+                values |= {"FORM": form, "TARGET": target}
+                words = OTHER_WORDS.get(name, WORDS[name]) if target == "local" else WORDS[name]
+                for key, value in values.items():
+                    words = tuple(word.replace(key, value) for word in words)
+                at = words.index("--") if "--" in words else len(words)
+                argv = [*name.split(), *words[:at], *form.split(), *words[at:]]
+                out = folder / "printed" / f"{name}{form} {re.sub(r'[^a-z0-9]', '', target)}"
+                out.parent.mkdir(exist_ok=True)
+                running.append((name, out, stack.enter_context(forked(argv, out))))
+            began = time.monotonic()
+            for name, out, process in running:
+                if name == "web":
+                    printed[f"page of {out.name}"] = page_of(out)
                 process.wait(max(0.1, began + (ENOUGH if name in ENDLESS else LONGEST) - time.monotonic()))
-            process.send_signal(signal.SIGTERM)
-            process.wait(10)
-            printed[out.name] = out.read_text(errors="replace")
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(30) is not None, name
+                printed[out.name] = out.read_text(errors="replace")
     return printed
 
 
