@@ -90,7 +90,7 @@ def test_one_odd_entry_is_named_and_all_jobs_are_listed(folder: Path, subtests: 
             make(folder)
             listing = get_job_listing("local")
             assert {view.job_id for view in listing.jobs} == {f"process:{name}" for name in GOOD}
-            assert [view.status for view in list_jobs("local")] == [JobStatus.SUCCEEDED] * 3
+            assert [view.status for view in listing.jobs] == [JobStatus.SUCCEEDED] * 3
             said = "".join(map(str, listing.odd))
             assert said and said.isascii() and said.isprintable() and len(said) < 400
             [added] = set(os.listdir(folder)) - before
@@ -106,7 +106,6 @@ def test_each_command_works_beside_all_of_them(folder: Path, capfd: pytest.Captu
         (["status", "local"], 0),
         (["status", "local", "--json"], 0),
         (["status", "local", "good"], 0),
-        (["check", "local", "good"], 0),
         (["logs", "local", "good"], 0),
         (["check", "local", "good", "--field", "step"], 0),
         (["watch", "local", "good", "--once"], 0),
@@ -118,6 +117,8 @@ def test_each_command_works_beside_all_of_them(folder: Path, capfd: pytest.Captu
         assert main(argv) in ((0, 1, 3) if status is None else (status,)), (argv, capfd.readouterr())
         out, err = capfd.readouterr()
         assert "\x1b" not in out + err and "Traceback" not in err and len(err) < 2000
+        if argv[0] == "fleet":
+            assert "lnk" not in out
         if argv == ["status", "local"]:
             assert all(f"process:{name} " in out for name in GOOD)
             assert "entry of the jobs folder: not a job name: -\n" in err
@@ -136,8 +137,6 @@ def test_a_link_to_no_job_is_not_taken_for_one(folder: Path, capfd: pytest.Captu
     main(["check", "local", "--json"])  # other trainings may run on this machine
     named = [job["job_id"] for job in json.loads(capfd.readouterr().out)["jobs"]]
     assert [job for job in named if job and job.startswith("process:")] in ([], ["process:good"])
-    main(["fleet", "local", "--once"])
-    assert "lnk" not in capfd.readouterr().out
 
 
 def test_a_run_directory_that_was_moved_and_linked_is_still_a_job(folder: Path, tmp_path: Path) -> None:
