@@ -110,7 +110,7 @@ def sound_answer(words: tuple[str, ...], log: Path) -> subprocess.CompletedProce
 def test_a_look_answers_as_ever_where_the_store_cannot_be_used(
     disk: Path, log: Path, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    looks = LOOKS if fault in ("full", "damaged") else LOOKS[FAULTS.index(fault) % 3 :: 3]  # each look with each third
+    looks = LOOKS if fault == "full" else LOOKS[FAULTS.index(fault) % 3 :: 3]  # each look with each third
     with broken(disk, fault) as folder:
         for words in looks:
             Tries.count += 1
@@ -141,7 +141,7 @@ def test_nothing_is_started_rented_or_claimed_without_a_record(
         ("rent", "worker", "--until-empty"),
     )
     with broken(disk, fault) as folder:
-        for words in acts:
+        for words in acts if fault == "full" else acts[FAULTS.index(fault) % 3 :][:1]:
             Tries.count += 1
             done = ask(words, log, folder)
             assert done.returncode == 3 and "Try:" in done.stderr and "Traceback" not in done.stderr, (words, done)
