@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Place, kill, plain, wait_until
+from tests.integration.conftest import KINDS as EVERY, Place, kill, plain, wait_until
 from tests.integration.test_targets import restricted_path
 from tests.loopback.kubernetes import KubernetesApi
 from training_monitor.core.errors import CommandFailed, JobExists, JobNotFound, SettingsError, TargetUnreachable
@@ -20,6 +20,9 @@ from training_monitor.jobs.jobs import look_at_job
 from training_monitor.jobs.process_jobs import start_process_job
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.targets.asking import ask
+
+KINDS = ("local",)  # of targets; what a way to a target could change is tried on every kind
+ON_EVERY_KIND = pytest.mark.parametrize("target", EVERY, indirect=True)
 
 
 def start(target: Place, command: str | list[str], name: str = "job", **more: object) -> str:
@@ -53,6 +56,7 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
 
 
 class TestJobs:
+    @ON_EVERY_KIND
     def test_a_job_runs_and_then_has_succeeded(self, target: Place) -> None:
         go = target.folder / "go"
         assert start(target, f"echo begun; {until(go)}; echo 'step: 7/10'") == "process:job"
@@ -82,6 +86,7 @@ class TestJobs:
             start(local, "true", name)
         assert not local.jobs.exists()
 
+    @ON_EVERY_KIND
     def test_command_environment_and_folder_arrive_intact(self, target: Place) -> None:
         folder = target.folder / "a 'quoted' \"folder\""
         folder.mkdir()
@@ -99,6 +104,7 @@ class TestJobs:
         start(local, "pwd", working_dir=name)
         assert ended(local).log_tail == f"{local.folder / name}\n"
 
+    @ON_EVERY_KIND
     def test_a_command_of_words_is_quoted_for_the_shell(self, target: Place) -> None:
         words = ["a b", "it's", "$HOME", "*", "`id`", "", "two\nlines", "ü 训练"]
         start(target, ["printf", "<%s>", *words])
@@ -117,6 +123,7 @@ class TestJobs:
         start(local, ["echo", text], env={"TEXT": text})
         assert ended(local).log_tail == f"{text}\n"
 
+    @ON_EVERY_KIND
     def test_a_secret_in_the_environment_is_in_no_file_and_no_argv(self, target: Place) -> None:
         go, word = target.folder / "go", f"hunter-{os.urandom(8).hex()}"
         start(target, until(go), env={"API_TOKEN": word})
@@ -136,6 +143,7 @@ class TestJobs:
         with pytest.raises(CommandFailed, match="cannot create"):
             start(target, "true")
 
+    @ON_EVERY_KIND
     def test_a_name_starts_once(self, target: Place) -> None:
         go, starts = target.folder / "go", target.folder / "starts"
         command = f"echo start >>'{starts}'; {until(go)}"
@@ -156,6 +164,7 @@ class TestJobs:
             start(target, command)
         assert starts.read_text() == "start\n"
 
+    @ON_EVERY_KIND
     def test_stopping_ends_the_whole_tree_and_says_by_whom(self, target: Place) -> None:
         deaf = "(trap '' TERM; touch deaf; while :; do sleep 71; done) & sleep 72 & "
         away = "setsid sh -c 'touch away; sleep 73' & (setsid sh -c 'trap \"\" TERM; touch both; sleep 74' &) ; wait"
@@ -220,6 +229,7 @@ class TestJobs:
         assert stop_job(target.address, "process:job", grace=1) == "FAILED"
         assert not target.surroundings.processes()
 
+    @ON_EVERY_KIND
     def test_a_job_goes_on_when_the_connection_that_started_it_is_gone(self, target: Place) -> None:
         go = target.folder / "go"
         start(target, until(go))
@@ -285,6 +295,7 @@ class TestJobs:
         assert ended(local).status is JobStatus.SUCCEEDED and look(local).log_tail == "/\n"
         assert (local.folder / "relative jobs" / "job" / "exit_code").exists()
 
+    @ON_EVERY_KIND
     def test_a_job_works_where_there_is_no_setsid(self, target: Place) -> None:
         names = ("sh", "head", "sleep", "cat", "mkdir", "mv", "rm", "date", "stat", "tail", "grep", "sort")
         target.set_environment({"PATH": restricted_path(target.folder / "bin", names)})
@@ -303,6 +314,7 @@ def test_a_start_whose_answer_was_lost_is_a_start(in_pod: Place, kube: Kubernete
     assert starts.read_text() == "start\n"
 
 
+@ON_EVERY_KIND
 def test_the_log_of_a_job_has_no_more_than_its_own_output(target: Place) -> None:
     start(target, "env | grep -c '^TM_SCRIPT=\\|^LC_ALL='; cat; [ -t 0 ] || echo no terminal")
     assert ended(target).log_tail == "0\nno terminal\n"
