@@ -170,18 +170,18 @@ class TestPush:
         report = push_folder(str(here), over_ssh.address, str(there))
         assert there.is_dir() and (report.files, report.sent_files, report.by) == (0, 0, by)
 
-    def test_two_thousand_small_files_arrive_and_progress_is_told(
+    def test_a_thousand_small_files_arrive_and_progress_is_told(
         self, over_ssh: Place, by: str, here: Path, there: Path
     ) -> None:
-        for number in range(2000):
+        for number in range(1000):
             write_file(here / f"sub {number % 7}" / f"{number}.txt", str(number))
         told: list[SyncProgress] = []
         report = push_folder(str(here), over_ssh.address, str(there), on_progress=told.append)
         assert tree(there) == tree(here)
-        assert (report.files, report.sent_files) == (2000, 2000)
+        assert (report.files, report.sent_files) == (1000, 1000)
         files = [each.files for each in told]
-        assert files == sorted(files) and files[0] == 0 and files[-1] == 2000 and 500 in files
-        assert told[-1] == SyncProgress(2000, 2000, report.total_bytes, report.total_bytes)
+        assert files == sorted(files) and files[0] == 0 and files[-1] == 1000 and 500 in files
+        assert told[-1] == SyncProgress(1000, 1000, report.total_bytes, report.total_bytes)
 
     def test_a_relative_path_and_one_below_home_are_below_home(
         self, over_ssh: Place, by: str, here: Path, tmp_path: Path
@@ -334,7 +334,7 @@ class TestInterrupted:
         self, over_ssh: Place, surroundings: Surroundings, here: Path, there: Path
     ) -> None:
         write(there, model=b"old")
-        write_file(here / "model", os.urandom(200_000_000))
+        write_file(here / "model", os.urandom(100_000_000))
         seen: list[bytes] = []
 
         def is_growing() -> bool:
@@ -361,7 +361,7 @@ class TestInterrupted:
     def test_partial_files_no_longer_wanted_are_removed(
         self, over_ssh: Place, surroundings: Surroundings, here: Path, there: Path, push: bool
     ) -> None:
-        write_file(here / "sub" / "model", os.urandom(200_000_000))
+        write_file(here / "sub" / "model", os.urandom(100_000_000))
         write_file(here / "sub" / "config", "x")
         write_file(there / "sub" / ".mine" / "a", "hidden, and none of ours")
 
