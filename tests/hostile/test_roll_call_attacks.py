@@ -48,6 +48,11 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return folder
 
 
+def in_shell(name: str) -> pytest.MarkDecorator:
+    """Run a test in one shell alone: the others do the same there."""
+    return pytest.mark.parametrize("shell", [name if name in SHELLS else SHELLS[0]], indirect=True)
+
+
 @contextmanager
 def training(*words: str, user: int = USER, folder: Path | None = None) -> Iterator[int]:
     """A process of another user that sleeps, by default a Python without a monitor."""
@@ -248,6 +253,7 @@ def secret() -> Iterator[Path]:
     path.unlink()
 
 
+@in_shell("busybox")
 def test_what_is_no_file_of_the_user_is_not_read(shell: Path, answers: Path, secret: Path) -> None:
     acts: list[Callable[[Path], object]] = [
         lambda path: path.symlink_to(secret),
@@ -272,6 +278,7 @@ def test_what_is_no_file_of_the_user_is_not_read(shell: Path, answers: Path, sec
         assert secret.read_text() == document("of_root") and secret.stat().st_uid == 0
 
 
+@in_shell("dash")
 def test_an_answer_that_becomes_a_link_between_the_look_and_the_use(shell: Path, answers: Path, secret: Path) -> None:
     """It changes all the time between a file and a link to what only root may read."""
     with training() as pid:
@@ -290,6 +297,7 @@ def test_an_answer_that_becomes_a_link_between_the_look_and_the_use(shell: Path,
             assert "of_root" not in repr(ask(shell, pid))
 
 
+@in_shell("bash")
 def test_an_answer_of_a_hundred_megabytes_is_cut(shell: Path, answers: Path) -> None:
     with training() as pid:
         show(answers, pid)
@@ -306,6 +314,7 @@ def test_an_answer_of_a_hundred_megabytes_is_cut(shell: Path, answers: Path) -> 
         assert not list(answers.glob("*.said.*"))
 
 
+@in_shell("dash")
 def test_an_answer_that_never_comes_withdraws_the_request(shell: Path, answers: Path) -> None:
     with training() as pid:
         show(answers, pid)
@@ -432,6 +441,7 @@ echo '[{{"thread_name": "MainThread", "frames": [{{"name": "meet", "filename": "
 """
 
 
+@in_shell("bash")
 def test_a_py_spy_that_hangs_is_killed_and_the_other_stacks_are_told(
     shell: Path, answers: Path, proof: Path, tmp_path: Path
 ) -> None:
