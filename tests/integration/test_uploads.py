@@ -7,15 +7,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from tests.integration.conftest import Place, free_port, pids
+from tests.integration.forked import forked
 from tests.integration.test_targets import restricted_path
 from tests.loopback.hub import TOKEN, Hub, blob_hash
 from tests.loopback.storage import SECRET_KEY, StorageGate
@@ -107,12 +109,15 @@ def command_lines() -> bytes:
 
 def call_and_kill(act: str, held: Held, **environ: str) -> None:
     """A process of its own that uploads; kill -9 when its upload has begun; then let the upload go on."""
-    code = f"from tests.integration.test_uploads import *\n{act}"
-    paths = {"PYTHONPATH": str(ROOT), **environ}
-    with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **paths}, cwd=ROOT) as caller:
+    with patch.dict(os.environ, environ), forked([], Path(os.devnull), partial(run_code, act)) as caller:
         assert held.reached.wait(20), "the upload did not begin"
         caller.send_signal(signal.SIGKILL)
+        assert caller.wait(20) == -signal.SIGKILL
     held.let_go()
+
+
+def run_code(act: str, _: Sequence[str]) -> None:
+    exec(act, dict(globals()))
 
 
 class TestPresigning:
