@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import statistics
 import subprocess
 import sys
 import threading
@@ -28,21 +27,19 @@ KINDS = ("over_ssh",)  # of targets: what a shell does is the same on all
 WRITER = """
 i=0
 while [ $i -lt {count} ]; do
-  i=$((i+1)); printf 'step %s/{count} loss 0.5 ± at %s\\n' $i $(date +%s.%N); sleep 0.02
+  i=$((i+1)); echo "step $i/{count} loss 0.5 ±"; sleep 0.04
 done
 """
 
 
 @dataclass
 class Heard:
-    """What a stream delivered, and how late each line was."""
+    """What a stream delivered."""
 
     lines: list[str] = field(default_factory=list)
-    delays: list[float] = field(default_factory=list)
 
     def __call__(self, update: LogUpdate) -> None:
         self.lines.append(update.line)
-        self.delays.append(time.time() - float(update.line.split()[-1]))
 
     def steps(self) -> list[int]:
         return [int(line.split()[1].partition("/")[0]) for line in self.lines]
@@ -66,47 +63,46 @@ def cut_ssh(surroundings: Surroundings) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def test_five_lost_connections_lose_and_repeat_no_line(over_ssh: Place, surroundings: Surroundings) -> None:
+def test_three_lost_connections_lose_and_repeat_no_line(over_ssh: Place, surroundings: Surroundings) -> None:
     heard = Heard()
-    job = start_process_job(over_ssh.address, WRITER.format(count=400), "writer")
+    job = start_process_job(over_ssh.address, WRITER.format(count=120), "writer")
     with streaming(TrainingWatcher(over_ssh.address, job), heard):
-        for part in range(5):
-            assert wait_until(lambda part=part: len(heard.lines) > 50 * (part + 1), 30)
+        for part in range(3):
+            assert wait_until(lambda part=part: len(heard.lines) > 25 * (part + 1), 30)
             cut_ssh(surroundings)
-        assert wait_until(lambda: len(heard.lines) >= 400, 60)
-    assert heard.steps() == list(range(1, 401))
-    print(f"median delay {statistics.median(heard.delays):.2f} s, five cuts, at worst {max(heard.delays):.2f} s")
+        assert wait_until(lambda: len(heard.lines) >= 120, 60)
+    assert heard.steps() == list(range(1, 121))
 
 
 def test_lines_come_once_each_from_a_pod_whose_server_hangs_up_in_every_way(in_pod: Place, kube: KubernetesApi) -> None:
     heard = Heard()
-    job = start_process_job(in_pod.address, WRITER.format(count=300), "writer")
+    job = start_process_job(in_pod.address, WRITER.format(count=150), "writer")
 
     def restart() -> None:
         kube.stop()
         kube.start()
 
     with streaming(TrainingWatcher(in_pod.address, job), heard):
-        for part, hang_up in enumerate([kube.end_execs, restart, kube.end_execs, restart]):
-            assert wait_until(lambda part=part: len(heard.lines) > 50 * (part + 1), 30)
+        for part, hang_up in enumerate([kube.end_execs, restart, kube.end_execs]):
+            assert wait_until(lambda part=part: len(heard.lines) > 25 * (part + 1), 30)
             hang_up()
-        assert wait_until(lambda: len(heard.lines) >= 300, 60)
-    assert heard.steps() == list(range(1, 301))
+        assert wait_until(lambda: len(heard.lines) >= 150, 60)
+    assert heard.steps() == list(range(1, 151))
 
 
 def test_while_no_connection_can_be_had_nothing_is_lost(
     over_ssh: Place, sshd: SshServer, surroundings: Surroundings
 ) -> None:
     heard = Heard()
-    job = start_process_job(over_ssh.address, WRITER.format(count=200), "writer")
+    job = start_process_job(over_ssh.address, WRITER.format(count=100), "writer")
     with streaming(TrainingWatcher(over_ssh.address, job), heard):
-        assert wait_until(lambda: len(heard.lines) > 30, 30)
+        assert wait_until(lambda: len(heard.lines) > 20, 30)
         sshd.stop()
         cut_ssh(surroundings)
         time.sleep(1)
         sshd.start()
-        assert wait_until(lambda: len(heard.lines) >= 200, 60)
-    assert heard.steps() == list(range(1, 201))
+        assert wait_until(lambda: len(heard.lines) >= 100, 60)
+    assert heard.steps() == list(range(1, 101))
 
 
 def test_a_rotated_and_a_truncated_log_are_followed(target: Place, tmp_path: Path) -> None:
