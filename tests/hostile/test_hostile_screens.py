@@ -149,11 +149,17 @@ def _look_at(screen: Terminal) -> None:
     Cells(screen.columns, screen.lines).write(text)
 
 
-@pytest.mark.parametrize(("columns", "lines"), [(100, 30), (200, 60), (41, 12)])
+SMALL, USUAL, LARGE = (41, 12), (100, 30), (200, 60)
+
+
 @pytest.mark.parametrize(
-    ("script", "keys"),
-    [(FLEET, FLEET_KEYS), (TOP, TOP_KEYS), (WATCH, WATCH_KEYS)],
-    ids=["fleet", "top", "watch"],
+    ("script", "keys", "columns", "lines"),
+    [
+        *((FLEET, FLEET_KEYS, *size) for size in (SMALL, LARGE)),
+        *((TOP, TOP_KEYS, *size) for size in (SMALL, USUAL)),
+        *((WATCH, WATCH_KEYS, *size) for size in (SMALL, LARGE)),
+    ],
+    ids=["small fleet", "large fleet", "small top", "usual top", "small watch", "large watch"],
 )
 def test_no_text_steers_a_screen(
     start: Callable[..., Terminal], script: str, keys: tuple[str, ...], columns: int, lines: int
