@@ -17,6 +17,7 @@ import pytest
 FIRST = ("tests/integration/test_ray_restarts.py", "tests/integration/test_training_service.py")
 FIRST += ("tests/hostile/test_canaries.py", "tests/hostile/test_endings.py", "tests/integration/test_slurm_restart.py")
 FIRST += ("tests/integration/test_killed_launches.py", "tests/integration/test_standby.py")
+FIRST += ("tests/integration/test_slurm_outages.py",)
 FIRST += ("tests/hostile/test_read_fence.py", "tests/unit/test_hostile_input.py")
 # Tests of one file use the same names on the same machine and stay together. Not these: each has folders, servers and
 # names of its own.
