@@ -105,42 +105,26 @@ def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 # ---------------------------------------------------------------- what ends it, on targets in turn
 
 
+@pytest.mark.parametrize("target", ["local"], indirect=True)
 def test_a_step_ends_it_with_one_document_and_nothing_else(target: Place) -> None:
     job = start_steps(target, "steps")
     done = cli("wait", target.address, job, "--for", "failed", "--for", "step=20", "--interval", "0.2", "--json")
     found = document(done)
     assert (done.returncode, done.stderr) == (0, "")
-    assert (found["outcome"], found["condition"], found["verdict"], found["state"]) == (
-        "met",
-        "step=20",
-        "ok",
-        "running",
-    )
+    assert [found[key] for key in ("outcome", "condition", "verdict", "state")] == ["met", "step=20", "ok", "running"]
     assert found["step"] >= 20 and found["total_steps"] == 1200 and found["loss"] == 0.5 and found["job_id"] == job
     assert found["reason"] == f"reached step {found['step']} of 1200"
     assert found["schema"] == "training_monitor.wait/1"
     [checked] = check_training(target.address, job)["jobs"]
-    shared = {
-        "verdict",
-        "state",
-        "reason",
-        "step",
-        "total_steps",
-        "epoch",
-        "loss",
-        "name",
-        "job_id",
-        "checkpoint",
-        "errors",
-    }
-    assert shared <= set(found) & set(checked)
+    shared = {"verdict", "state", "reason", "step", "total_steps", "epoch", "loss", "name", "job_id", "checkpoint"}
+    assert shared | {"errors"} <= set(found) & set(checked)
 
 
 @pytest.mark.parametrize("target", ["in_pod"], indirect=True)
 def test_a_new_line_ends_it_and_is_told_harmless(target: Place) -> None:
     then = r"printf 'acc=0.93 \033]0;owned\007token=hf_AbCdEfGhIjKlMnOp\n'; sleep 600"
     job = start_steps(target, "lines", count=100, then=then)
-    words = ("--for", r"log=acc=0\.9", "--interval", "0.2", "--timeout", "60", "--json")
+    words = ("--for", r"log=acc=0\.9", "--interval", "0.5", "--timeout", "60", "--json")
     done = cli("wait", target.address, job, *words)
     assert done.returncode == 0 and document(done)["line"].startswith("acc=0.93")
     assert "hf_AbC" not in done.stdout and "\x1b" not in document(done)["reason"]
@@ -250,7 +234,7 @@ def test_a_supervised_training_is_waited_for_over_its_attempts(local: Place) -> 
     out = local.folder / "out"
     train = [sys.executable, str(TRAINING), "--output", str(out), "--step-seconds", "0.05", "--steps", "60"]
     train += ["--save-every", "10", "--crash-at", "30"]
-    options = ["--checkpoint-dir", str(out), "--name", "again", "--resume-argument=--resume", "--retry-delay", "3"]
+    options = ["--checkpoint-dir", str(out), "--name", "again", "--resume-argument=--resume", "--retry-delay", "1"]
     command = [sys.executable, "-m", "training_monitor", "run", *options, "--interval", "0.3", "--", *train]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ) as supervisor:
