@@ -26,7 +26,7 @@ from training_monitor.web import server as limits
 from training_monitor.web.pages import id_of
 from training_monitor.web.routes import ROUTES
 
-MEMBERS, BROWSERS = 1000, 50
+MEMBERS, BROWSERS = 1000, 16
 
 
 @pytest.fixture(scope="module")
