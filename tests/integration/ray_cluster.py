@@ -307,14 +307,14 @@ class LosesAnswers:
 
 
 class Census(threading.Thread):
-    """Asks Ray every 0.25 s how many jobs of a name it runs."""
+    """Asks Ray every 0.5 s how many jobs of a name it runs."""
 
     def __init__(self, head: RayHead, name: str) -> None:
         super().__init__(daemon=True)
         self._head, self._name, self._over, self.most = head, name, threading.Event(), 0
 
     def run(self) -> None:
-        while not self._over.wait(0.25):
+        while not self._over.wait(0.5):
             statuses = list(self._head.named(self._name).values())
             self.most = max(self.most, statuses.count("RUNNING") + statuses.count("PENDING"))
 
