@@ -27,8 +27,9 @@ CONFIG = WatchConfig(poll_interval=60, grace_period=300)
 
 
 def stall(
-    kind: str = "hang_idle", confidence: str = "high", step: int | None = 10, pause: str = "idle"
+    kind: str = "hang_idle", confidence: str = "high", pause: str = "idle", step: int | None = 10
 ) -> StallAnalysis:
+    step = None if kind == "not_started" else step
     return StallAnalysis(True, kind, confidence, "no step", "alert", step, 100, EPOCH, 300.0, {"pause": pause})
 
 
@@ -43,10 +44,14 @@ class Looks:
         self.config, self.ends = config, ends
         self.now, self.kept = 0.0, "{}"
 
-    def look(
-        self, step: int | None = 10, stalled: StallAnalysis | None = None, after: float = 60, **more: Any
-    ) -> list[str]:
-        return [notice.kind for notice in self.notices(step, stalled, after, **more)]
+    def look(self, step: int | None = 10, stalled: StallAnalysis | None = None, **more: Any) -> list[str]:
+        return [notice.kind for notice in self.notices(step, stalled, **more)]
+
+    def stays(self, stalled: StallAnalysis, looks: int = 6, **more: Any) -> Looks:
+        """Look so often at a run that stays as it is."""
+        for _ in range(looks):
+            self.look(stalled.current_step, stalled, **more)
+        return self
 
     def notices(
         self, step: int | None = 10, stalled: StallAnalysis | None = None, after: float = 60, **more: Any
@@ -75,10 +80,12 @@ class Looks:
 # ---------------------------------------------------------------- stalls
 
 
-def test_a_stall_is_told_once_however_long_it_lasts() -> None:
+def test_a_stall_is_told_once_and_ended_after_its_grace_period_and_not_before() -> None:
     looks = Looks()
     assert looks.look(10) == []
     assert looks.look(10, stall()) == ["stall_detected"]
+    seen = [(looks.end, looks.look(10, stall())) for _ in range(5)]
+    assert seen == [(None, [])] * 5 and looks.end == STALL_REASON
     assert [looks.look(10, stall()) for _ in range(50)] == [[]] * 50
 
 
@@ -86,9 +93,6 @@ def test_a_stall_tells_where_it_is_why_and_when_the_run_is_ended() -> None:
     [notice] = Looks().notices(10, stall(), checkpoints=(Checkpoint("/c/5", 5, 1, True),))
     assert notice.priority == "high" and ("Issue", "no step") in notice.fields
     assert "Auto-terminating in 5 minutes" in notice.text and "step 5" in notice.text
-
-
-def test_a_watch_without_a_plan_announces_no_end() -> None:
     [notice] = Looks(ends=False).notices(10, stall())
     assert "No action will be taken" in notice.text
 
@@ -104,23 +108,16 @@ def test_recovery_is_told_when_a_step_was_made_and_arms_the_next_stall() -> None
     assert (notice.kind, notice.generation) == ("recovered", 2)
 
 
-@pytest.mark.parametrize("pauses", [1, 5])
-def test_an_unseen_stall_has_not_recovered(pauses: int) -> None:
+def test_a_stall_that_looks_do_not_see_has_not_recovered() -> None:
     looks = Looks()
     looks.look(10, stall())
-    assert [looks.look(10) for _ in range(pauses)] == [[]] * pauses
+    assert [looks.look(step, going(step)) for step in (10, 10, 10, None)] == [[]] * 4
     assert looks.look(10, stall()) == []
-
-
-def test_a_look_that_sees_no_step_is_no_recovery() -> None:
-    looks = Looks()
-    looks.look(10, stall())
-    assert looks.look(None, going(None)) == []
 
 
 def test_the_first_step_of_a_run_that_had_not_started_is_a_recovery() -> None:
     looks = Looks()
-    assert looks.look(None, stall("not_started", "medium", None)) == ["stall_detected"]
+    assert looks.look(None, stall("not_started", "medium")) == ["stall_detected"]
     assert looks.look(None, going(None)) == []
     assert looks.look(1) == ["recovered"]
 
@@ -135,19 +132,8 @@ def test_a_stalled_run_that_was_started_again_recovers_with_a_step_of_its_own() 
 # ---------------------------------------------------------------- the end of a stalled run
 
 
-def test_a_stalled_run_is_ended_when_its_grace_period_is_over_and_not_before() -> None:
-    looks = Looks()
-    ends = []
-    for _ in range(6):
-        looks.look(10, stall())
-        ends.append(looks.end)
-    assert ends == [None] * 5 + [STALL_REASON]
-
-
 def test_a_grace_period_of_zero_ends_a_stall_at_its_first_look() -> None:
-    looks = Looks(WatchConfig(grace_period=0))
-    looks.look(10, stall())
-    assert looks.end == STALL_REASON
+    assert Looks(WatchConfig(grace_period=0)).stays(stall(), 1).end == STALL_REASON
 
 
 def test_suspending_the_watcher_restarts_the_grace_period() -> None:
@@ -170,39 +156,47 @@ def test_a_suspension_does_not_count_towards_a_stall(kind: str) -> None:
 
 
 def test_a_late_look_is_no_suspension() -> None:
-    looks = Looks()
-    for _ in range(3):
-        looks.look(10, stall(), after=200)
-    assert looks.end == STALL_REASON
+    assert Looks().stays(stall(), 3, after=200).end == STALL_REASON
 
 
-def test_slow_unsure_and_speaking_runs_are_told_of_and_never_ended(subtests: pytest.Subtests) -> None:
-    for harmless in [
-        stall("slow", "high"),
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        stall("slow"),
         stall("slow", "medium"),
-        stall("suspended", "high"),
-        stall("hang_idle", "low", pause="busy"),
-        stall("hang_idle", "low", pause="growing"),
-        *(stall("not_started", "medium", None, pause) for pause in ("growing", "busy", "phase", "spoken", "unknown")),
-    ]:
-        with subtests.test(harmless=harmless):
-            looks = Looks()
-            [notice] = looks.notices(harmless.current_step, harmless)
-            assert "No action will be taken" in notice.text
-            for _ in range(100):
-                assert looks.look(harmless.current_step, harmless) == [] and looks.end is None
+        stall("suspended"),
+        stall("hang_idle", "low", "busy"),
+        stall("hang_idle", "low", "growing"),
+        *(stall("not_started", "medium", pause) for pause in ("growing", "busy", "phase", "spoken", "unknown")),
+    ],
+)
+def test_slow_unsure_and_speaking_runs_are_told_of_and_never_ended(harmless: StallAnalysis) -> None:
+    looks = Looks()
+    [notice] = looks.notices(harmless.current_step, harmless)
+    assert "No action will be taken" in notice.text
+    for _ in range(100):
+        assert looks.look(harmless.current_step, harmless) == [] and looks.end is None
+
+
+@pytest.mark.parametrize(
+    "sure",
+    [
+        stall("hang_spinning", pause="spinning"),
+        stall("hang_idle", "medium", "unknown"),
+        *(stall("not_started", "medium", pause) for pause in ("idle", "spinning", "quiet", "blocked")),
+    ],
+)
+def test_a_hang_that_is_sure_and_a_silent_start_are_ended(sure: StallAnalysis) -> None:
+    assert Looks().stays(sure).end == STALL_REASON
 
 
 def test_a_hang_with_signs_of_work_is_ended_on_request_only() -> None:
     config = WatchConfig(poll_interval=60, grace_period=300, terminate_busy=True)
-    busy = [stall("hang_idle", "low", pause=pause) for pause in ("busy", "growing", "saving", "phase")]
-    others = [stall("slow", "high"), stall("suspended", "high"), stall("not_started", "low", None, "busy")]
-    others.append(stall("not_started", "medium", None, "busy"))
+    busy = [stall("hang_idle", "low", pause) for pause in ("busy", "growing", "saving", "phase")]
+    others = [stall("slow"), stall("suspended")]
+    others += [stall("not_started", "low", "busy"), stall("not_started", "medium", "busy")]
     for found in busy + others:
-        looks = Looks(config)
-        for _ in range(6):
-            looks.look(found.current_step, found)
-        assert (looks.end == STALL_REASON) == (found in busy), found
+        assert (Looks(config).stays(found).end == STALL_REASON) == (found in busy), found
 
 
 def test_an_eta_that_does_not_converge_ends_a_run_at_half_speed() -> None:
@@ -214,29 +208,10 @@ def test_an_eta_that_does_not_converge_ends_a_run_at_half_speed() -> None:
         ({**halved, "flat_eta": None}, True, False),
     ]:
         config = WatchConfig(poll_interval=60, grace_period=300, terminate_on_eta=on_eta)
-        looks, found = Looks(config), dataclasses.replace(stall("slow", "high"), signals=signals)
+        looks, found = Looks(config), dataclasses.replace(stall("slow"), signals=signals)
         for step in range(6):
             looks.look(10 + step, found)
         assert (looks.end == STALL_REASON) == ended, signals
-
-
-@pytest.mark.parametrize(
-    "sure",
-    [stall("hang_idle"), stall("hang_spinning", pause="spinning"), stall("hang_idle", "medium", pause="unknown")],
-)
-def test_a_hang_that_is_sure_is_ended(sure: StallAnalysis) -> None:
-    looks = Looks()
-    for _ in range(6):
-        looks.look(10, sure)
-    assert looks.end == STALL_REASON
-
-
-@pytest.mark.parametrize("pause", ["idle", "spinning", "quiet", "blocked"])
-def test_a_silent_start_is_ended(pause: str) -> None:
-    looks = Looks()
-    for _ in range(6):
-        looks.look(None, stall("not_started", "medium", None, pause))
-    assert looks.end == STALL_REASON
 
 
 def test_a_slow_run_that_hangs_is_announced_and_has_its_whole_grace_period() -> None:
@@ -252,35 +227,25 @@ def test_a_slow_run_that_hangs_is_announced_and_has_its_whole_grace_period() -> 
 
 
 def test_a_hang_that_turns_into_slowness_and_back_waits_anew() -> None:
-    looks = Looks()
-    for _ in range(4):
-        looks.look(10, stall())
+    looks = Looks().stays(stall(), 4)
     looks.look(11, stall("slow", step=11))
     assert looks.look(12, stall(step=12)) == []
-    for _ in range(4):
-        looks.look(12, stall(step=12))
-    assert looks.end is None
+    assert looks.stays(stall(step=12), 4).end is None
 
 
 def test_without_a_plan_a_slow_run_that_hangs_is_told_once() -> None:
-    looks = Looks(ends=False)
-    looks.look(10, stall("slow"))
-    assert looks.look(10, stall()) == []
+    assert Looks(ends=False).stays(stall("slow"), 1).look(10, stall()) == []
 
 
 @pytest.mark.parametrize("running", [None, False])
 def test_a_run_is_never_ended_while_nobody_knows_that_it_runs(running: bool | None) -> None:
     looks = Looks(WatchConfig(grace_period=60, hard_limit=100))
     for _ in range(10):
-        looks.look(10, stall(), is_running=running, runtime=1000.0)
-        assert looks.end is None
+        assert looks.stays(stall(), 1, is_running=running, runtime=1000.0).end is None
 
 
 def test_a_job_that_waits_in_a_queue_is_not_ended_for_not_starting() -> None:
-    looks = Looks()
-    for _ in range(20):
-        looks.look(None, stall("not_started", "medium", None), status=JobStatus.PENDING)
-    assert looks.end is None
+    assert Looks().stays(stall("not_started", "medium"), 20, status=JobStatus.PENDING).end is None
 
 
 # ---------------------------------------------------------------- milestones
@@ -292,21 +257,18 @@ def test_milestones_are_told_once_each_in_order() -> None:
     assert said == [[], [], ["milestone_25"], [], [], ["milestone_50"], [], ["milestone_75"], [], []]
 
 
-def test_what_was_passed_before_the_first_look_is_no_milestone(subtests: pytest.Subtests) -> None:
-    for first, told in [(0, 3), (25, 2), (30, 2), (50, 1), (99, 0), (100, 0)]:
-        with subtests.test(first=first, told=told):
-            looks = Looks()
-            assert looks.look(first) == []
-            kinds = [kind for step in range(first, 101) for kind in looks.look(step)]
-            assert kinds == ["milestone_25", "milestone_50", "milestone_75"][3 - told :]
+@pytest.mark.parametrize(("first", "told"), [(0, 3), (25, 2), (30, 2), (50, 1), (99, 0), (100, 0)])
+def test_what_was_passed_before_the_first_look_is_no_milestone(first: int, told: int) -> None:
+    looks = Looks()
+    assert looks.look(first) == []
+    kinds = [kind for step in range(first, 101) for kind in looks.look(step)]
+    assert kinds == ["milestone_25", "milestone_50", "milestone_75"][3 - told :]
 
 
 @pytest.mark.parametrize("milestones", [(25, 50, 75), (75, 50, 25)])
 def test_of_milestones_that_pass_at_once_the_highest_is_told(milestones: tuple[float, ...]) -> None:
     looks = Looks(WatchConfig(milestones=milestones))
-    looks.look(1)
-    assert looks.look(80) == ["milestone_75"]
-    assert looks.look(90) == []
+    assert [looks.look(step) for step in (1, 80, 90)] == [[], ["milestone_75"], []]
 
 
 @pytest.mark.parametrize(("step", "done"), [(25, "25%"), (60, "60%"), (80, "80%"), (100, "100%")])
@@ -357,9 +319,8 @@ NAN = LossAnalysis("nan", "the loss is nan", float("nan"), 0.5)
 def test_nan_is_told_once_per_generation_also_when_it_comes_and_goes() -> None:
     looks = Looks()
     said = [looks.look(loss=loss) for loss in (NAN, NAN, None, NAN)]
-    assert said == [["loss_nan"], [], [], []]
-    assert looks.look(loss=NAN, generation=1) == ["loss_nan"]
-    assert looks.look(loss=NAN, generation=1) == []
+    said += [looks.look(loss=NAN, generation=1) for _ in range(2)]
+    assert said == [["loss_nan"], [], [], [], ["loss_nan"], []]
 
 
 @pytest.mark.parametrize("kind", [None, "spike", "divergence", "plateau"])
@@ -370,16 +331,20 @@ def test_other_losses_are_not_told_as_nan(kind: str | None) -> None:
 # ---------------------------------------------------------------- limits
 
 
-def test_the_soft_limit_is_told_once_and_ends_nothing() -> None:
-    looks = Looks(WatchConfig(soft_limit=100))
-    said = [looks.look(runtime=runtime) for runtime in (99.0, 100.0, 160.0, 10_000.0)]
-    assert said == [[], ["soft_limit"], [], []] and looks.end is None
-
-
-def test_the_budget_is_told_once_and_ends_nothing() -> None:
-    looks = Looks(WatchConfig(cost_per_hour=3.6, budget=1.0))
-    said = [looks.look(runtime=runtime) for runtime in (999.0, 1000.0, 2000.0)]
-    assert said == [[], ["budget_passed"], []] and looks.end is None
+@pytest.mark.parametrize(
+    ("config", "kind", "limit"),
+    [
+        (WatchConfig(soft_limit=100), "soft_limit", 100.0),
+        (WatchConfig(cost_per_hour=3.6, budget=1), "budget_passed", 1000.0),
+    ],
+)
+def test_the_soft_limit_and_the_budget_are_told_once_per_start_and_end_nothing(
+    config: WatchConfig, kind: str, limit: float
+) -> None:
+    looks = Looks(config)
+    said = [looks.look(runtime=runtime) for runtime in (limit - 1, limit, limit + 60, 100 * limit)]
+    assert said == [[], [kind], [], []] and looks.end is None
+    assert [looks.look(runtime=runtime, generation=1) for runtime in (5.0, limit)] == [[], [kind]]
 
 
 @pytest.mark.parametrize("changes", [{"budget": 1.0}, {"cost_per_hour": 9.0}])
@@ -400,13 +365,6 @@ def test_the_hard_limit_ends_a_run_that_makes_progress() -> None:
     assert looks.end == f"Hard limit of {format_duration(3600)} reached"
 
 
-def test_a_new_start_has_its_own_limits() -> None:
-    looks = Looks(WatchConfig(soft_limit=100))
-    assert looks.look(runtime=100.0) == ["soft_limit"]
-    assert looks.look(runtime=5.0, generation=1) == []
-    assert looks.look(runtime=100.0, generation=1) == ["soft_limit"]
-
-
 # ---------------------------------------------------------------- how it ended
 
 
@@ -416,24 +374,25 @@ def ended(**more: Any) -> TrainingStatus:
     return looks.status
 
 
-def test_the_end_of_a_run_is_what_is_judged_of_it(subtests: pytest.Subtests) -> None:
-    for state, is_running, end in [
-        ("finished", False, "finished"),
-        ("finished", None, "finished"),
-        ("stopped", False, "stopped"),
-        ("failed", False, "failed"),
-        ("unknown", False, "ended"),
-    ]:
-        with subtests.test(state=state, is_running=is_running, end=end):
-            status = ended(is_running=is_running, verdict=Verdict(state, "unknown", "why"))
-            assert decide_end(status) == (end, "why")
-            kinds = {"finished": "finished", "failed": "failed"}
-            assert end_notice(end, "why", status, CONFIG, "job").kind == kinds.get(end, "ended")
-
-
-@pytest.mark.parametrize(("is_running", "state"), [(True, "running"), (None, "unknown"), (None, "failed")])
-def test_a_run_that_runs_or_that_cannot_be_seen_has_not_ended(is_running: bool | None, state: str) -> None:
-    assert decide_end(ended(is_running=is_running, verdict=Verdict(state, "unknown", "why"))) is None
+@pytest.mark.parametrize(
+    ("state", "is_running", "end", "kind"),
+    [
+        ("finished", False, "finished", "finished"),
+        ("finished", None, "finished", "finished"),
+        ("stopped", False, "stopped", "ended"),
+        ("failed", False, "failed", "failed"),
+        ("unknown", False, "ended", "ended"),
+        ("running", True, None, None),
+        ("unknown", None, None, None),
+        ("failed", None, None, None),
+    ],
+)
+def test_the_end_of_a_run_is_what_is_judged_of_it_once_it_can_be_seen(
+    state: str, is_running: bool | None, end: str | None, kind: str | None
+) -> None:
+    status = ended(is_running=is_running, verdict=Verdict(state, "unknown", "why"))
+    assert decide_end(status) == (end and (end, "why"))
+    assert not end or end_notice(end, "why", status, CONFIG, "job").kind == kind
 
 
 def test_a_failure_is_told_with_the_end_of_its_log() -> None:

@@ -19,6 +19,7 @@ from tests.fakes import (
     NO_TOKEN,
     Behaviour,
     FakeClock,
+    FakeStream,
     FakeTraining,
     FakeTransport,
     FakeVast,
@@ -134,17 +135,21 @@ def times_of_looks(folder: Path, *lines: tuple[str, bool | None], most: int = 5)
 # ---------------------------------------------------------------- how it ends
 
 
-def test_a_traceback_brings_the_next_look_soon_but_not_two_in_a_row(tmp_path: Path) -> None:
-    traceback = ("[rank0]: Traceback (most recent call last):", None)
-    assert times_of_looks(tmp_path, traceback, traceback) == [3, 60, 3, 60]
+TRACEBACK = ("[rank0]: Traceback (most recent call last):", None)
 
 
-def test_a_training_that_becomes_complete_brings_one_look_soon(tmp_path: Path) -> None:
-    assert times_of_looks(tmp_path, ("Training complete", True), ("saved", True)) == [3, 60, 60, 60]
-
-
-def test_other_lines_bring_no_look_and_the_second_one_comes_soon(tmp_path: Path) -> None:
-    assert times_of_looks(tmp_path, ("step 5/25", None), ("0 errors", None)) == [5, 60, 60, 60]
+@pytest.mark.parametrize(
+    ("lines", "times"),
+    [
+        ((TRACEBACK, TRACEBACK), [3, 60, 3, 60]),  # soon, but not two in a row
+        ((("Training complete", True), ("saved", True)), [3, 60, 60, 60]),
+        ((("step 5/25", None), ("0 errors", None)), [5, 60, 60, 60]),  # the second look always comes soon
+    ],
+)
+def test_a_traceback_and_a_first_completion_bring_the_next_look_soon(
+    tmp_path: Path, lines: Any, times: list[float]
+) -> None:
+    assert times_of_looks(tmp_path, *lines) == times
 
 
 def test_when_the_next_look_is_due_is_known_also_where_a_line_brings_it_soon(tmp_path: Path) -> None:
@@ -167,45 +172,39 @@ def test_when_the_next_look_is_due_is_known_also_where_a_line_brings_it_soon(tmp
     assert 0 < second <= 5 and 50 <= usual <= 55 and 0 < hurried <= 3
 
 
-def test_a_run_that_finishes_is_told_with_its_milestones(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, FINISHES)
-    report = bench.watched()
-    assert (report.end, report.termination) == ("finished", None)
-    assert report.status and report.status.progress.step == 500
-    assert bench.told == ["milestone_25", "milestone_50", "milestone_75", "finished"]
-
-
 @pytest.mark.parametrize("job", [FILES, JOB])
 def test_a_finished_run_is_saved_as_complete_and_its_instance_destroyed(tmp_path: Path, job: Any) -> None:
     bench = Bench(tmp_path, FINISHES)
-    bench.transport.stream = lambda *_, **__: pytest.fail("no stream") if job is FILES else NoStream()  # type: ignore[method-assign, return-value]
+    bench.transport.stream = lambda *_, **__: pytest.fail("no stream") if job is FILES else FakeStream()  # type: ignore[method-assign]
     report = bench.watched(SAVE, job=job)
     assert report.end == "finished" and report.termination and report.termination.success
-    assert bench.told[-3:] == ["finished", "upload_finished", "instance_destroyed"]
-    assert "terminated" not in bench.told and "terminated early" not in bench.there.uploads[0]
+    assert report.status and report.status.progress.step == 500
+    milestones = ["milestone_25", "milestone_50", "milestone_75"]
+    assert bench.told == [*milestones, "finished", "upload_finished", "instance_destroyed"]
+    assert "terminated early" not in bench.there.uploads[0]
     assert bench.vast.destroyed == ["7"] and bench.there.stops == []
 
 
-class NoStream:
-    def chunks(self) -> tuple[bytes, ...]:
-        return ()
-
-    def close(self) -> None:
-        return None
-
-
-def test_a_run_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:
-    words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-    bench = Bench(tmp_path, Behaviour(crash_after=120, last_words=words))
-    report = bench.watched()
-    assert report.end == "failed" and "out of memory" in report.reason
-    assert bench.told[-1] == "failed"
-
-
-def test_a_job_that_fails_tells_its_exit_status(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Behaviour(crash_after=120, exit_code=3), target="local")
-    report = bench.watched(job="process:training")
-    assert (report.end, report.status and report.status.exit_code) == ("failed", 3)
+@pytest.mark.parametrize(
+    ("does", "job", "reason", "exit_code"),
+    [
+        (
+            Behaviour(crash_after=120, last_words="torch.OutOfMemoryError: CUDA out of memory"),
+            FILES,
+            "out of memory",
+            None,
+        ),
+        (Behaviour(crash_after=120, exit_code=3), "process:training", "exit status 3", 3),
+        (Behaviour(crash_after=200), FILES, "failed at step 200 of 300 without a message, probably killed", None),
+    ],
+)
+def test_a_run_that_fails_is_told_with_the_reason(
+    tmp_path: Path, does: Behaviour, job: Any, reason: str, exit_code: int | None
+) -> None:
+    bench = Bench(tmp_path, does, target="local")
+    report = bench.watched(job=job)
+    assert report.end == "failed" and reason in report.reason and report.termination is None
+    assert report.status and report.status.exit_code == exit_code and bench.told[-1] == "failed"
 
 
 def test_a_run_that_was_stopped_by_a_person_is_stopped(tmp_path: Path) -> None:
@@ -213,13 +212,6 @@ def test_a_run_that_was_stopped_by_a_person_is_stopped(tmp_path: Path) -> None:
     bench.clock.at(100, bench.there.stop_by_person)
     report = bench.watched(job="process:training")
     assert report.end == "stopped" and report.reason.endswith("stopped by a person") and bench.told[-1] == "ended"
-
-
-def test_a_run_that_is_gone_without_a_word_before_its_last_step_has_failed(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Behaviour(total=5000, crash_after=200))
-    report = bench.watched()
-    assert report.end == "failed" and bench.told == ["failed"]
-    assert report.reason == "failed at step 200 of 5000 without a message, probably killed"
 
 
 def test_the_end_of_a_watch_is_not_the_end_of_the_run(tmp_path: Path) -> None:
@@ -423,22 +415,17 @@ def test_a_job_that_the_target_forgot_is_lost_and_that_is_told(tmp_path: Path) -
 # ---------------------------------------------------------------- outages that last
 
 
-def test_a_ten_minute_outage_and_its_end_are_reported_once(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Behaviour(total=4000, save_every=None))
-    bench.there.unreachable(200, 200 + 3700)
+def test_each_outage_of_ten_minutes_and_its_end_are_reported_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=3600, save_every=None))
+    for begin, end in ((200, 1400), (1700, 2200), (2500, 3300)):  # the one in the middle is too short
+        bench.there.unreachable(begin, end)
     bench.watched()
-    assert [kind for kind in bench.told if "reach" in kind] == ["unreachable", "reached"]
-    gone, back = (notice for notice in bench.notices if "reach" in notice.kind)
+    notices = [notice for notice in bench.notices if "reach" in notice.kind]
+    assert [notice.kind for notice in notices] == ["unreachable", "reached"] * 2
+    gone, back = notices[:2]
     assert (gone.priority, gone.target, gone.command) == ("high", "vast://7", "training-monitor doctor vast://7")
     assert dict(gone.fields)["For"] == "10m" and "Error" in dict(gone.fields)
-    assert dict(back.fields)["After"].startswith("1h0") and back.training == "my run"
-
-
-def test_a_short_outage_is_not_told(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Behaviour(total=1500, save_every=None))
-    bench.there.unreachable(500, 1000)
-    bench.watched()
-    assert not {"unreachable", "reached"} & set(bench.told)
+    assert dict(back.fields)["After"].startswith("21m") and back.training == "my run"
 
 
 def test_how_long_an_outage_lasts_until_it_is_told_can_be_set(tmp_path: Path) -> None:
@@ -452,7 +439,7 @@ def test_how_long_an_outage_lasts_until_it_is_told_can_be_set(tmp_path: Path) ->
 def test_an_outage_is_told_once_over_watchers_that_are_killed(tmp_path: Path, killed_at: float) -> None:
     bench = Bench(tmp_path, Behaviour(total=3000, save_every=None))
     bench.there.unreachable(500, 2500)
-    bench.clock.at(killed_at, lambda: _die())
+    bench.clock.at(killed_at, die)
     with pytest.raises(Killed):
         bench.watch()
     assert bench.told.count("unreachable") == (killed_at > 1150)
@@ -460,16 +447,8 @@ def test_an_outage_is_told_once_over_watchers_that_are_killed(tmp_path: Path, ki
     assert (bench.told.count("unreachable"), bench.told.count("reached")) == (1, 1)
 
 
-def _die() -> None:
+def die() -> None:
     raise Killed
-
-
-def test_each_outage_is_told(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Behaviour(total=4000, save_every=None))
-    bench.there.unreachable(500, 1500)
-    bench.there.unreachable(2000, 3500)
-    bench.watched()
-    assert [kind for kind in bench.told if "reach" in kind] == ["unreachable", "reached"] * 2
 
 
 def test_a_state_folder_out_of_use_ends_no_watch_and_is_told_once(tmp_path: Path) -> None:
@@ -562,26 +541,18 @@ def test_a_watcher_killed_at_any_question_acts_once(memory_path: Path, does: Beh
         assert expected(bench, bench.watched(SAVE, **QUICK)) == result, number
 
 
-def test_a_finished_watch_called_again_does_nothing(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, FINISHES)
-    result = expected(bench, bench.watched(SAVE))
-    assert expected(bench, bench.watched(SAVE)) == result
-
-
-def test_a_watch_that_is_called_again_after_an_upload_failed_tries_it_again(tmp_path: Path) -> None:
+def test_a_watch_called_again_tries_a_failed_upload_again_and_then_does_nothing(tmp_path: Path) -> None:
     bench = Bench(tmp_path, FINISHES)
     bench.there.hub = NO_TOKEN
     result = expected(bench, bench.watched(SAVE))
     assert result[:4] == ("finished", result[1], False, False)
-    assert expected(bench, bench.watched(SAVE))[:4] == result[:4] and not is_terminating_here(bench)
-    bench.there.hub = type(bench.there).hub
-    saved = bench.watched(SAVE)
-    assert saved.end == "finished" and saved.termination and saved.termination.success
-
-
-def is_terminating_here(bench: Bench) -> bool:
+    assert expected(bench, bench.watched(SAVE))[:4] == result[:4]
     watcher = TrainingWatcher(bench.target, FILES, store=Store(bench.folder), transport=bench.transport)
-    return is_terminating(watcher)
+    assert not is_terminating(watcher)
+    bench.there.hub = type(bench.there).hub
+    result = expected(bench, bench.watched(SAVE))
+    assert result[:4] == ("finished", result[1], True, True)
+    assert expected(bench, bench.watched(SAVE)) == result
 
 
 def test_the_next_start_of_the_same_files_is_watched_as_a_run_of_its_own(tmp_path: Path) -> None:
