@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,12 @@ import pytest
 from tests.fakes import Behaviour
 from tests.sweeps import cases_of
 from tests.unit.killing import Killed, KillingStore, KillingTransport
-from tests.unit.supervision.test_auto_restart import Bench
+from tests.unit.supervision.test_auto_restart import CRASH, GOOD, HANG, Bench
 from training_monitor.core.errors import CommandTimedOut, LocalFailure, TargetUnreachable, TrainingMonitorError
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.jobs.stopping import stop_job
-
-CRASH = Behaviour(crash_after=120)
-HANG = Behaviour(hang_after=120)
-GOOD = Behaviour()
 
 
 @pytest.fixture
@@ -34,23 +29,16 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 @pytest.mark.parametrize("error", [TargetUnreachable("connection refused"), CommandTimedOut("no answer within 30 s")])
-def test_a_ten_minute_outage_restarts_nothing_and_is_reported_once(bench: Bench, error: Exception) -> None:
-    bench.jobs.behaviours = [Behaviour(total=900)]
-    bench.jobs.unreachable(100, 700, error)  # type: ignore[arg-type]
+def test_each_outage_restarts_nothing_and_is_reported_once(bench: Bench, error: TrainingMonitorError) -> None:
+    bench.jobs.behaviours = [Behaviour(total=1200)]
+    bench.jobs.unreachable(100, 700, error)
+    bench.jobs.unreachable(800, 1000, error)
     report = bench.restart(stagnation_threshold=60)
     assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (True, 0, 1)
-    [text] = bench.said("unreachable")
-    assert str(error) in text and "no action will be taken" in text
-    [text] = bench.said("reached")
-    assert text.endswith("responds again after 10m30s")  # from the last answer, at 90 s
-
-
-def test_each_outage_is_told_once(bench: Bench) -> None:
-    bench.jobs.behaviours = [Behaviour(total=900)]
-    bench.jobs.unreachable(100, 300)
-    bench.jobs.unreachable(500, 700)
-    assert bench.restart()["total_retries"] == 0
-    assert len(bench.said("unreachable")) == len(bench.said("reached")) == 2
+    lost, _ = bench.said("unreachable")
+    assert str(error) in lost and "no action will be taken" in lost
+    found, _ = bench.said("reached")
+    assert found.endswith("responds again after 10m30s")  # from the last answer, at 90 s
 
 
 def test_a_job_that_fails_during_an_outage_is_restarted_after_it(bench: Bench) -> None:
@@ -95,24 +83,31 @@ def test_one_look_without_the_job_is_not_believed(bench: Bench) -> None:
     assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (True, 0, 1)
 
 
-def test_a_pod_that_was_replaced_is_followed_and_its_lost_job_restarted(bench: Bench) -> None:
-    bench.jobs.behaviours = [GOOD, GOOD]
-    pods = ["head-aaaaa"]
+def use_pods(bench: Bench, pods: dict[str, str]) -> None:
+    """Reach the target through kubectl: `pods` are the phases by name."""
+    labels = {"ray.io/cluster": "c", "ray.io/node-type": "head"}
 
     def kubectl(words: tuple[str, ...], program: str | None) -> CommandResult:
         if "exec" not in words:
-            return CommandResult(words, 0, json.dumps(pod_list(dict.fromkeys(pods, "Running"))), "", 0.0)
-        if words[words.index("default") + 1] in pods:
+            items = [{"metadata": {"name": each, "labels": labels}, "status": {"phase": pods[each]}} for each in pods]
+            return CommandResult(words, 0, json.dumps({"kind": "PodList", "items": items}), "", 0.0)
+        name = words[words.index("default") + 1]
+        if pods.get(name) == "Running":
             return bench.transport.answer_all(words, program)
-        return CommandResult(words, 1, "", 'Error from server (NotFound): pods "head-aaaaa" not found\n', 0.0)
+        missing = f'Error from server (NotFound): pods "{name}" not found\n'
+        ended = "error: cannot exec into a container in a completed pod; current phase is Failed\n"
+        return CommandResult(words, 1, "", ended if name in pods else missing, 0.0)
 
-    def replace_pod() -> None:
-        pods[:] = ["head-bbbbb"]
-        bench.jobs.lose_everything()
-
+    bench.jobs.behaviours = [GOOD, GOOD]
     bench.transport.register(["kubectl"], kubectl)
+
+
+def test_a_pod_that_was_replaced_is_followed_and_its_lost_job_restarted(bench: Bench) -> None:
+    pods = {"head-aaaaa": "Running"}
+    use_pods(bench, pods)
     bench.clock.at(100, pods.clear)
-    bench.clock.at(400, replace_pod)
+    bench.clock.at(400, lambda: pods.update({"head-bbbbb": "Running"}))
+    bench.clock.at(400, bench.jobs.lose_everything)
     report = bench.restart(head_pod="head-aaaaa")
     assert bench.said("moved") == ["k8s://default/head-aaaaa was replaced by k8s://default/head-bbbbb"]
     assert (report["success"], report["total_retries"]) == (True, 1)
@@ -121,23 +116,10 @@ def test_a_pod_that_was_replaced_is_followed_and_its_lost_job_restarted(bench: B
 
 @pytest.mark.parametrize("is_replaced", [True, False])
 def test_a_pod_that_has_ended_may_be_replaced_for_some_minutes(bench: Bench, is_replaced: bool) -> None:
-    bench.jobs.behaviours = [GOOD, GOOD]
-    pods: dict[str, str] = {"head-aaaaa": "Running"}
-
-    def kubectl(words: tuple[str, ...], program: str | None) -> CommandResult:
-        if "exec" not in words:
-            return CommandResult(words, 0, json.dumps(pod_list(pods)), "", 0.0)
-        if pods[words[words.index("default") + 1]] == "Running":
-            return bench.transport.answer_all(words, program)
-        ended = "error: cannot exec into a container in a completed pod; current phase is Failed\n"
-        return CommandResult(words, 1, "", ended, 0.0)
-
-    def evict() -> None:
-        pods["head-aaaaa"] = "Failed"
-        bench.jobs.lose_everything()
-
-    bench.transport.register(["kubectl"], kubectl)
-    bench.clock.at(100, evict)
+    pods = {"head-aaaaa": "Running"}
+    use_pods(bench, pods)
+    bench.clock.at(100, lambda: pods.update({"head-aaaaa": "Failed"}))
+    bench.clock.at(100, bench.jobs.lose_everything)
     if is_replaced:
         bench.clock.at(300, lambda: pods.update({"head-bbbbb": "Running"}))
     report = bench.restart(head_pod="head-aaaaa")
@@ -146,12 +128,6 @@ def test_a_pod_that_has_ended_may_be_replaced_for_some_minutes(bench: Bench, is_
     if not is_replaced:
         assert report["outcome"] == "restart_failed" and 400 <= report["duration"] < 500
         assert report["attempts"][0]["status"] == "FAILED"
-
-
-def pod_list(phases: Mapping[str, str]) -> dict[str, Any]:
-    labels = {"ray.io/cluster": "c", "ray.io/node-type": "head"}
-    pods = [{"metadata": {"name": name, "labels": labels}, "status": {"phase": phases[name]}} for name in phases]
-    return {"kind": "PodList", "items": pods}
 
 
 # ---------------------------------------------------------------- lost answers of a start

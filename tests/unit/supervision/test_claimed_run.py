@@ -27,6 +27,14 @@ def claimed_by_another(bench: Bench, state: str = "held") -> None:
     bench.jobs.claims.take_over(bench.jobs.now, state)
 
 
+def lose_claim(bench: Bench, state: str = "held") -> None:
+    """Restart once, until another machine takes over before the second attempt."""
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.on("waiting", lambda: claimed_by_another(bench, state))
+    with pytest.raises(LeaseLost, match="taken over by bob@node7"):
+        bench.restart()
+
+
 def beat_in(bench: Bench, seconds: float) -> None:
     """The owner of the claim is heard of again."""
     bench.clock.at(bench.clock.elapsed + seconds, lambda: bench.jobs.claims.beat(bench.jobs.now))
@@ -48,18 +56,12 @@ def test_a_second_supervisor_is_refused_with_the_name_of_the_first(bench: Bench,
 
 
 def test_a_supervisor_whose_training_was_taken_over_starts_nothing_more(bench: Bench) -> None:
-    bench.jobs.behaviours = [CRASH, GOOD]
-    bench.on("waiting", lambda: claimed_by_another(bench))
-    with pytest.raises(LeaseLost, match="taken over by bob@node7"):
-        bench.restart()
+    lose_claim(bench)
     assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
 
 
 def test_a_dead_owner_is_waited_for_and_then_taken_over(bench: Bench) -> None:
-    bench.jobs.behaviours = [CRASH, GOOD]
-    bench.on("waiting", lambda: claimed_by_another(bench))
-    with pytest.raises(LeaseLost):
-        bench.restart()
+    lose_claim(bench)
     bench.clock.elapsed += 20  # the other one is silent for longer than between two beats, and may yet be heard of
     report = bench.restart()
     assert report["success"] and report["total_retries"] == 1
@@ -70,10 +72,7 @@ def test_a_dead_owner_is_waited_for_and_then_taken_over(bench: Bench) -> None:
 
 
 def test_a_living_owner_gives_way_to_take_over(bench: Bench) -> None:
-    bench.jobs.behaviours = [CRASH, GOOD]
-    bench.on("waiting", lambda: claimed_by_another(bench))
-    with pytest.raises(LeaseLost):
-        bench.restart()
+    lose_claim(bench)
     beat_in(bench, 12)
     with pytest.raises(AlreadySupervised, match="bob@node7"):
         bench.restart()
@@ -81,10 +80,7 @@ def test_a_living_owner_gives_way_to_take_over(bench: Bench) -> None:
 
 
 def test_a_standby_waits_while_the_owner_lives_and_continues_after_its_lease(bench: Bench) -> None:
-    bench.jobs.behaviours = [CRASH, GOOD]
-    bench.on("waiting", lambda: claimed_by_another(bench))
-    with pytest.raises(LeaseLost):
-        bench.restart()
+    lose_claim(bench)
     begun = bench.clock.time()
     for seconds in range(20, 3600, 20):
         beat_in(bench, seconds)
@@ -96,10 +92,7 @@ def test_a_standby_waits_while_the_owner_lives_and_continues_after_its_lease(ben
 
 
 def test_a_standby_continues_within_20_seconds_when_the_owner_was_interrupted(bench: Bench) -> None:
-    bench.jobs.behaviours = [CRASH, GOOD]
-    bench.on("waiting", lambda: claimed_by_another(bench))
-    with pytest.raises(LeaseLost):
-        bench.restart()
+    lose_claim(bench)
     freed_at = bench.clock.elapsed + 30
     bench.clock.at(freed_at, lambda: claimed_by_another(bench, "free"))
     continued_at = list[float]()
@@ -110,10 +103,7 @@ def test_a_standby_continues_within_20_seconds_when_the_owner_was_interrupted(be
 
 @pytest.mark.parametrize("outcome", ["completed", "max_retries_reached", "stopped"])
 def test_a_standby_does_not_begin_anew_what_the_owner_supervised_to_its_end(bench: Bench, outcome: str) -> None:
-    bench.jobs.behaviours = [CRASH, GOOD]
-    bench.on("waiting", lambda: claimed_by_another(bench))
-    with pytest.raises(LeaseLost):
-        bench.restart()
+    lose_claim(bench)
     bench.clock.at(bench.clock.elapsed + 30, lambda: claimed_by_another(bench, outcome))
     report = bench.restart(standby=True)
     assert (report["success"], report["outcome"]) == (outcome == "completed", outcome)
@@ -147,10 +137,7 @@ def test_a_standby_does_not_act_where_no_claim_can_be_written(bench: Bench) -> N
 
 
 def test_what_another_supervisor_finished_meanwhile_is_not_trained_again(bench: Bench) -> None:
-    bench.jobs.behaviours = [CRASH, GOOD]
-    bench.on("waiting", lambda: claimed_by_another(bench, "free"))
-    with pytest.raises(LeaseLost):
-        bench.restart()
+    lose_claim(bench, "free")
     bench.jobs.add("run-attempt-2", GOOD, started=bench.clock.elapsed)
     bench.clock.elapsed += 1000
     report = bench.restart()
@@ -210,10 +197,7 @@ def test_an_older_job_of_the_same_name_is_no_successor_of_an_adopted_one(bench: 
 
 
 def test_a_dead_owner_is_not_refused_for_as_answers_that_come_late(bench: Bench) -> None:
-    bench.jobs.behaviours = [CRASH, GOOD]
-    bench.on("waiting", lambda: claimed_by_another(bench))
-    with pytest.raises(LeaseLost):
-        bench.restart()
+    lose_claim(bench)
     answer, looks = bench.transport.answer, 0
 
     def answer_late(script: str) -> tuple[str, int]:

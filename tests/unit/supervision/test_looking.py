@@ -109,12 +109,19 @@ def test_another_supervisor_ends_it_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("looks", "then", "ended"),
-    [((), "running", "time is over"), (["running"] * 3, "over", "over"), (["running"], SILENT, "time is over")],
+    ("looks", "then", "seconds", "ended", "at"),
+    [
+        ((), "running", 25, "time is over", [0, 10, 20, 25]),
+        (["running"] * 3, "over", 25, "over", [0, 10, 20, 25]),
+        (["running"], SILENT, 25, "time is over", [0, 10, 20, 25]),
+        ((), "running", 0, "time is over", [0]),
+    ],
 )
-def test_time_ends_it_after_one_last_look_whatever_that_shows(looks: list[Looked], then: Looked, ended: str) -> None:
+def test_time_ends_it_after_one_last_look_whatever_that_shows(
+    looks: list[Looked], then: Looked, seconds: float, ended: str, at: list[float]
+) -> None:
     script = Script(*looks, then=then)
-    assert script.run(seconds=25) == ended and script.at == [0, 10, 20, 25]
+    assert script.run(seconds=seconds) == ended and script.at == at
 
 
 def test_the_events_of_the_caller_are_noticed_within_a_second() -> None:
@@ -135,11 +142,13 @@ def test_a_pause_may_become_shorter() -> None:
     assert script.at == [0, 3]
 
 
-def test_an_interrupt_says_what_it_ended() -> None:
+@pytest.mark.parametrize(("given", "said"), [((), "no longer looking"), ((15,), 15)])
+def test_an_interrupt_says_what_it_ended_and_a_signal_keeps_its_number(given: tuple[int, ...], said: object) -> None:
     def press_ctrl_c() -> None:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(*given)
 
     script = Script()
     script.clock.at(15, press_ctrl_c)
-    with pytest.raises(KeyboardInterrupt, match="no longer looking"):
+    with pytest.raises(KeyboardInterrupt) as caught:
         script.run()
+    assert caught.value.args == (said,)

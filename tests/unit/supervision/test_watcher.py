@@ -117,20 +117,14 @@ def test_a_poll_is_one_round_trip(bench: Bench, job: Job, questions: int) -> Non
     assert [len(scripts) for scripts in bench.transport.asked] == [first, *[questions] * 4]
 
 
-def test_judging_again_asks_nothing(bench: Bench) -> None:
-    watcher = bench.watcher()
-    bench.polls(watcher, 5)
-    asked = len(bench.transport.asked)
-    assert not watcher.check_for_stall().is_stalling and len(bench.transport.asked) == asked
-
-
-def test_the_log_is_read_behind_the_cursor(bench: Bench) -> None:
+def test_the_log_is_read_behind_the_cursor_and_judging_again_asks_nothing(bench: Bench) -> None:
     watcher = bench.watcher()
     bench.polls(watcher, 3)
     first, *later = [read_cursor(script) for script in bench.there.log_reads]
     assert first == (None, 0)
     assert len({offset for _, offset in later}) == 2
     assert watcher.state.totals.as_dict()["last_step"] == 180
+    assert not watcher.check_for_stall().is_stalling and len(bench.transport.asked) == 3
 
 
 # ---------------------------------------------------------------- the store
@@ -303,15 +297,9 @@ def test_a_stopped_training_is_seen_ended(bench: Bench) -> None:
     assert watcher.stop_training() is True and len(bench.there.stops) == 1
 
 
-def test_a_training_that_was_never_looked_at_can_be_stopped(bench: Bench) -> None:
-    assert bench.watcher().stop_training() is True
-
-
 def test_what_not_even_sigkill_ended_is_not_called_stopped(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Behaviour(total=1000, unkillable=1))
-    watcher = bench.watcher()
-    assert watcher.stop_training() is False
-    assert watcher.stop_training() is True
+    watcher = Bench(tmp_path, Behaviour(total=1000, unkillable=1)).watcher()
+    assert (watcher.stop_training(), watcher.stop_training()) == (False, True)
 
 
 def test_a_job_of_which_something_is_left_is_not_called_stopped(tmp_path: Path) -> None:
@@ -319,16 +307,11 @@ def test_a_job_of_which_something_is_left_is_not_called_stopped(tmp_path: Path) 
     assert bench.watcher("process:training").stop_training() is False
 
 
-def test_a_log_alone_does_not_tell_what_to_stop(bench: Bench) -> None:
-    with pytest.raises(SettingsError, match="pid_file"):
-        bench.watcher({"log_file": "/run/train.log"}).stop_training()
-    assert bench.there.stops == []
-
-
-def test_a_pid_file_that_is_gone_stops_nothing(bench: Bench) -> None:
+def test_a_log_alone_or_a_pid_file_that_is_gone_stops_nothing(bench: Bench) -> None:
     bench.there.has_pid_file = False
-    with pytest.raises(SettingsError, match="no such file"):
-        bench.watcher().stop_training()
+    for job, problem in ((FILES, "no such file"), ({"log_file": "/run/train.log"}, "pid_file")):
+        with pytest.raises(SettingsError, match=problem):
+            bench.watcher(job).stop_training()
     assert bench.there.stops == []
 
 
