@@ -9,13 +9,7 @@ import pytest
 
 from training_monitor.core.values import Notice
 from training_monitor.notify.channels import CHANNELS, classes_of
-from training_monitor.notify.notice_text import (
-    PLAIN,
-    Markup,
-    one_line,
-    render,
-    render_body,
-)
+from training_monitor.notify.notice_text import PLAIN, Markup, one_line, render, render_body
 
 MARKUPS = {"plain": PLAIN, **{name: classes_of(name)[0].markup for name in CHANNELS}}
 TELEGRAM, DISCORD, SLACK, NTFY = (MARKUPS[name] for name in ("telegram", "discord", "slack", "ntfy"))

@@ -9,13 +9,7 @@ import time
 import pytest
 
 from tests.images import IMAGES, jpeg, png, segment, vp8, vp8l, vp8x, webp, webp_chunk
-from training_monitor.rent.images import (
-    HEAD_BYTES,
-    ImageHeader,
-    detect_image_format,
-    find_damage,
-    read_image_header,
-)
+from training_monitor.rent.images import HEAD_BYTES, ImageHeader, detect_image_format, find_damage, read_image_header
 
 # ---------------------------------------------------------------- reading them
 

@@ -590,9 +590,7 @@ def test_a_machine_that_one_listing_lacks_is_asked_to_go_all_the_same(bench: Ben
     assert bench.account.destroyed and bench.account.rows == {}
 
 
-def test_sweep_rechecks_pending_destroys_after_restart(
-    bench: Bench,
-) -> None:
+def test_sweep_rechecks_pending_destroys_after_restart(bench: Bench) -> None:
     bench.add_job("done", JobState.FAILED)
     bench.add_machine(1, "done")
 
@@ -650,9 +648,7 @@ def test_a_key_that_may_not_destroy_is_told(bench: Bench) -> None:
     assert notice.priority == "urgent" and "403" in render(notice, PLAIN)
 
 
-def test_a_machine_needed_again_is_not_reported_as_swept(
-    bench: Bench,
-) -> None:
+def test_a_machine_needed_again_is_not_reported_as_swept(bench: Bench) -> None:
     job = bench.add_job("busy", JobState.TRAINING, instance_id=2)
     bench.add_machine(2, "busy")
     bench.account.undestroyable = {2}

@@ -11,17 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import (
-    LISTED,
-    MISSING,
-    NO_TOKEN,
-    Behaviour,
-    FakeClock,
-    FakeTraining,
-    FakeTransport,
-    FakeVast,
-    is_call,
-)
+from tests.fakes import LISTED, MISSING, NO_TOKEN, Behaviour, FakeClock, FakeTraining, FakeTransport, FakeVast, is_call
 from tests.sweeps import cases_of
 from tests.unit.killing import Killed, KillingEverything, KillingTransport
 from training_monitor.core.errors import AlreadySupervised, LocalFailure, SettingsError, TrainingMonitorError

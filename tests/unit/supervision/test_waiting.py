@@ -12,12 +12,7 @@ import pytest
 from tests.fakes import BUSY, EPOCH, IDLE, Behaviour, FakeClock, FakeTraining, FakeTransport, gpu_answer, is_call
 from tests.sweeps import cases_of
 from tests.unit.killing import Killed, KillingStore, KillingTransport
-from training_monitor.core.errors import (
-    JobNotFound,
-    SettingsError,
-    StateError,
-    TargetNotFound,
-)
+from training_monitor.core.errors import JobNotFound, SettingsError, StateError, TargetNotFound
 from training_monitor.core.outcomes import WaitReport
 from training_monitor.core.records import format_record, read_record
 from training_monitor.core.store import Store

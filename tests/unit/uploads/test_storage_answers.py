@@ -176,13 +176,7 @@ class TestDifferences:
 
 
 @pytest.mark.parametrize(
-    ("path", "word"),
-    [
-        ("/a b", "'/a b'"),
-        ("-x", "./-x"),
-        ("~/a'b", "\"$HOME\"/'a'\"'\"'b'"),
-        ("$(x)\n", "'./$(x)\n'"),
-    ],
+    ("path", "word"), [("/a b", "'/a b'"), ("-x", "./-x"), ("~/a'b", "\"$HOME\"/'a'\"'\"'b'"), ("$(x)\n", "'./$(x)\n'")]
 )
 def test_paths_are_one_word_and_no_option(path: str, word: str) -> None:
     assert quote_path(path) == word

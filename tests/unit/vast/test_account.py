@@ -12,13 +12,7 @@ from tests.fakes import FakeTransport
 from tests.unit.vast.test_instances import Said, recorded
 from training_monitor.core.errors import AccessDenied, CommandError, CommandFailed, SettingsError, ToolNotFound
 from training_monitor.core.results import CommandResult
-from training_monitor.vast.account import (
-    Balance,
-    account_balance,
-    check_ssh_keys,
-    list_ssh_keys,
-    setup_ssh_key,
-)
+from training_monitor.vast.account import Balance, account_balance, check_ssh_keys, list_ssh_keys, setup_ssh_key
 
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJmyQ1Zc0mQ0P2Nn0Yd0r0E9yTqXq5B0bq8m2f0a1b2c training_monitor"
 OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOtherOtherOtherOtherOtherOtherOtherOther someone"

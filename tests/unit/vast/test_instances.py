@@ -310,9 +310,7 @@ def test_destroyed_needs_an_acknowledgement_and_two_empty_listings() -> None:
     assert cli.numbers == [6, 8]
 
 
-def test_a_destroy_is_sent_even_if_a_listing_lacks_the_instance(
-    subtests: pytest.Subtests,
-) -> None:
+def test_a_destroy_is_sent_even_if_a_listing_lacks_the_instance(subtests: pytest.Subtests) -> None:
     for empty in [1, 2, 6]:
         for listing in [page(total_instances=0), page(6, total_instances=1)]:
             with subtests.test(empty=empty, listing=listing):

@@ -40,9 +40,7 @@ def test_however_often_a_listing_lies_at_a_step_the_job_is_as_if_it_had_not(worl
         world.check_books((state, lies))
 
 
-def test_a_kill_after_any_market_call_changes_no_outcome(
-    worlds: Iterator[JobWorld],
-) -> None:
+def test_a_kill_after_any_market_call_changes_no_outcome(worlds: Iterator[JobWorld]) -> None:
     undisturbed = next(worlds)
     undisturbed.submit()
     undisturbed.work()
@@ -56,9 +54,7 @@ def test_a_kill_after_any_market_call_changes_no_outcome(
         assert world.market.dies_after and len(world.market.calls) > number
 
 
-def test_a_kill_at_any_step_changes_no_outcome(
-    worlds: Iterator[JobWorld],
-) -> None:
+def test_a_kill_at_any_step_changes_no_outcome(worlds: Iterator[JobWorld]) -> None:
     kills = [*zip(("before", "after"), (["empty"] * 6, ["partial"] * 6))]
     for state, (when, lies) in shared_cases((*STEPS[1:], JobState.COMPLETED), kills, 1):
         world = next(worlds)
@@ -90,9 +86,7 @@ def test_no_machine_is_left_when_the_worker_of_an_ending_job_dies(
         assert (world.job.state, world.market.ours()) == (outcome, []), lies
 
 
-def test_cancelling_after_a_death_while_renting_leaves_no_machine(
-    worlds: Iterator[JobWorld],
-) -> None:
+def test_cancelling_after_a_death_while_renting_leaves_no_machine(worlds: Iterator[JobWorld]) -> None:
     for lies in LIES:
         world = next(worlds)
         world.submit()

@@ -338,9 +338,7 @@ def test_hostile_offers_are_skipped_and_only_hostile_ones_an_error() -> None:
         Market([None, {}, "x"]).search()
 
 
-def test_more_offers_than_an_answer_has_room_for_are_asked_from_the_dearest_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_offers_than_an_answer_has_room_for_are_asked_from_the_dearest_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offers, "MOST_ROWS", 2)
     prices = {1: 0.1, 2: 0.2, 3: 0.3}
     one, two, three = ({**row(number), "dph_total": price} for number, price in prices.items())

@@ -302,9 +302,7 @@ def test_a_refusal_that_will_pass_rents_no_dearer_offer_and_is_told_at_once(
     assert max(gaps) <= 30 and sum(gaps) < 90
 
 
-def test_a_rate_limit_of_minutes_delays_renting_without_other_offers(
-    market: Market,
-) -> None:
+def test_a_rate_limit_of_minutes_delays_renting_without_other_offers(market: Market) -> None:
     market.on_create = lambda number: TOO_MANY
     with pytest.raises(TargetUnreachable, match="offer 1 cannot be rented: .*too frequent"):
         market.rent()

@@ -29,11 +29,7 @@ def test_an_exception_no_table_knows_is_found_where_a_traceback_ends() -> None:
         'Traceback (most recent call last):\n  File "a.py", line 2, in <module>\n    main()\nmylib.OutOfTapes: drive 3'
     )
     found = classify_failure(log)
-    assert (found.category, found.action, found.evidence) == (
-        "runtime_error",
-        "restart",
-        "mylib.OutOfTapes: drive 3",
-    )
+    assert (found.category, found.action, found.evidence) == ("runtime_error", "restart", "mylib.OutOfTapes: drive 3")
 
 
 def test_a_name_with_a_colon_outside_a_traceback_is_no_exception() -> None:

@@ -15,44 +15,36 @@ from training_monitor.verdict.restart import LedgerEntry, RestartPolicy, choose_
 
 def test_the_defaults_are_the_documented_ones() -> None:
     policy = RestartPolicy()
-    assert (policy.max_retries, policy.retry_delay, policy.stagnation_threshold, policy.check_interval) == (
-        10,
-        60,
-        300,
-        30,
-    )
-    assert policy.fresh_start is False
+    given = (policy.max_retries, policy.retry_delay, policy.stagnation_threshold, policy.check_interval)
+    assert given == (10, 60, 300, 30) and policy.fresh_start is False
 
 
-def test_the_delay_doubles_up_to_the_most() -> None:
-    policy = RestartPolicy(retry_delay=60, max_delay=500)
-    assert [restart_delay(policy, retry) for retry in range(1, 6)] == [60, 120, 240, 480, 500]
+@pytest.mark.parametrize(
+    ("given", "retries", "delays"),
+    [
+        ({"retry_delay": 60, "max_delay": 500}, range(1, 6), [60, 120, 240, 480, 500]),
+        ({"retry_delay": 3600, "max_delay": 900}, [1], [3600]),  # the first one is longer than the most
+        ({"retry_delay": 0}, [5], [0]),
+        ({"retry_delay": 60}, [5000], [900]),
+    ],
+)
+def test_the_delay_doubles_up_to_the_most(given: dict[str, float], retries: list[int], delays: list[float]) -> None:
+    assert [restart_delay(RestartPolicy(**given), retry) for retry in retries] == delays  # type: ignore[arg-type]
 
 
-def test_the_first_delay_is_kept_where_it_is_longer_than_the_most() -> None:
-    assert restart_delay(RestartPolicy(retry_delay=3600, max_delay=900), 1) == 3600
+@pytest.mark.parametrize("name", ["max_retries", "retry_delay", "max_delay", "jitter"])
+def test_a_negative_number_is_refused_by_name(name: str) -> None:
+    for value in (-1, -0.001, math.nan):
+        with pytest.raises(SettingsError, match=name):
+            RestartPolicy(**{name: value})  # type: ignore[arg-type]
+    RestartPolicy(**{name: 0})  # type: ignore[arg-type]
 
 
-def test_no_delay_stays_none_and_a_thousandth_restart_overflows_nothing() -> None:
-    assert restart_delay(RestartPolicy(retry_delay=0), 5) == 0
-    assert restart_delay(RestartPolicy(retry_delay=60), 5000) == 900
-
-
-def test_a_negative_number_is_refused_by_name(subtests: pytest.Subtests) -> None:
-    for name in ["max_retries", "retry_delay", "max_delay", "jitter"]:
-        for value in [-1, -0.001, math.nan]:
-            with subtests.test(name=name, value=value):
-                with pytest.raises(SettingsError, match=name):
-                    RestartPolicy(**{name: value})  # type: ignore[arg-type]
-                RestartPolicy(**{name: 0})  # type: ignore[arg-type]
-
-
-def test_a_threshold_or_interval_of_nothing_is_refused_by_name(subtests: pytest.Subtests) -> None:
-    for name in ["stagnation_threshold", "check_interval"]:
-        for value in [0, -1, math.nan]:
-            with subtests.test(name=name, value=value):
-                with pytest.raises(SettingsError, match=f"{name}.*more than 0"):
-                    RestartPolicy(**{name: value})  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", ["stagnation_threshold", "check_interval"])
+def test_a_threshold_or_interval_of_nothing_is_refused_by_name(name: str) -> None:
+    for value in (0, -1, math.nan):
+        with pytest.raises(SettingsError, match=f"{name}.*more than 0"):
+            RestartPolicy(**{name: value})  # type: ignore[arg-type]
 
 
 def test_a_roll_call_in_which_no_host_could_answer_is_refused() -> None:
@@ -92,15 +84,12 @@ def test_the_same_failure_three_times_without_progress_stops() -> None:
     assert decide_restart(entries(CRASH), CRASH, False, POLICY).restart
     found = decide_restart(entries(CRASH, CRASH), CRASH, False, POLICY)
     assert not found.restart and "3 times without progress: segfault (Segmentation fault)" in found.reason
+    assert decide_restart(entries(CRASH, CRASH, progress=None), CRASH, None, POLICY).restart, "progress is unknown"
 
 
 def test_a_long_line_of_a_log_is_cut_without_the_space_before_the_cut() -> None:
     long = replace(CRASH, evidence=f"{'x' * 159} {'y' * 9}")
     assert f"({'x' * 159} ...)" in decide_restart((), long, True, POLICY).reason
-
-
-def test_unknown_progress_is_not_no_progress() -> None:
-    assert decide_restart(entries(CRASH, CRASH, progress=None), CRASH, None, POLICY).restart
 
 
 def test_another_failure_in_between_is_counted_by_the_budget_alone() -> None:
@@ -172,13 +161,13 @@ def test_a_checkpoint_is_suspect_after_three_deaths_before_a_first_step() -> Non
     assert blamed(*deaths, (HUB, False), *deaths, budget=9) == ((STEP_5,), (STEP_5, STEP_5))
 
 
-@pytest.mark.parametrize("failure", [HUB, ECC, replace(PERSON, action="restart")])
-def test_deaths_from_outside_or_of_hardware_say_nothing_about_a_checkpoint(failure: Failure) -> None:
-    assert blamed(*[(failure, False)] * 4) == ((), ())
-
-
-def test_unknown_steps_are_no_evidence_against_a_checkpoint() -> None:
-    assert blamed(*[(CORRUPT, None)] * 4) == ((), ())
+@pytest.mark.parametrize(
+    ("failure", "stepped"), [(HUB, False), (ECC, False), (replace(PERSON, action="restart"), False), (CORRUPT, None)]
+)
+def test_deaths_from_outside_of_hardware_or_after_unknown_steps_blame_no_checkpoint(
+    failure: Failure, stepped: bool | None
+) -> None:
+    assert blamed(*[(failure, stepped)] * 4) == ((), ())
 
 
 def test_after_three_failures_an_older_checkpoint_is_tried() -> None:
@@ -233,35 +222,30 @@ def listing(checkpoints: list[Checkpoint], unlisted: int = 0) -> CheckpointListi
     return CheckpointListing(tuple(checkpoints), unlisted)
 
 
-def test_resuming_takes_the_newest_complete_checkpoint() -> None:
-    choice = choose_resume(listing([bad(10), good(20), bad(30), bad(40)]), wrote_one=True, fresh_start=False)
-    assert (choice.checkpoint, choice.refused, choice.refusal) == (good(20), (bad(30), bad(40)), None)
-
-
-def test_it_is_chosen_also_when_a_fresh_start_is_allowed() -> None:
-    assert choose_resume(listing([good(20)]), wrote_one=True, fresh_start=True).checkpoint == good(20)
-
-
-def test_a_job_that_never_wrote_one_starts_from_the_start() -> None:
-    choice = choose_resume(listing([]), wrote_one=False, fresh_start=False)
-    assert (choice.checkpoint, choice.refused, choice.refusal) == (None, (), None)
-
-
-@pytest.mark.parametrize("wrote_one", [True, False])
-def test_where_all_are_damaged_it_does_not_start_from_zero(wrote_one: bool) -> None:
-    choice = choose_resume(listing([bad(10), bad(20)]), wrote_one=wrote_one, fresh_start=False)
-    assert choice.checkpoint is None and choice.refused == (bad(10), bad(20))
-    assert "none of 2 checkpoints is complete" in str(choice.refusal) and "step 20: truncated" in str(choice.refusal)
-
-
-def test_where_all_are_gone_it_does_not_start_from_zero() -> None:
-    assert "but none is left" in str(choose_resume(listing([]), wrote_one=True, fresh_start=False).refusal)
-
-
-@pytest.mark.parametrize("found", [[], [bad(10)]])
-def test_a_fresh_start_must_be_allowed(found: list[Checkpoint]) -> None:
-    choice = choose_resume(listing(found), wrote_one=True, fresh_start=True)
-    assert (choice.checkpoint, choice.refusal, choice.refused) == (None, None, tuple(found))
+@pytest.mark.parametrize(
+    ("there", "wrote_one", "fresh_start", "chosen", "refused", "refusals"),
+    [
+        ([bad(10), good(20), bad(30), bad(40)], True, False, good(20), (bad(30), bad(40)), []),
+        ([good(20)], True, True, good(20), (), []),
+        ([], False, False, None, (), []),  # it never wrote one: it begins at zero
+        ([bad(10), bad(20)], True, False, None, (bad(10), bad(20)), ["none of 2 checkpoints", "step 20: truncated"]),
+        ([bad(10), bad(20)], False, False, None, (bad(10), bad(20)), ["none of 2 checkpoints", "step 20: truncated"]),
+        ([], True, False, None, (), ["but none is left"]),
+        ([], True, True, None, (), []),
+        ([bad(10)], True, True, None, (bad(10),), []),
+    ],
+)
+def test_resuming_takes_the_newest_complete_checkpoint_and_only_on_request_none(
+    there: list[Checkpoint],
+    wrote_one: bool,
+    fresh_start: bool,
+    chosen: Checkpoint | None,
+    refused: tuple[Checkpoint, ...],
+    refusals: list[str],
+) -> None:
+    choice = choose_resume(listing(there), wrote_one=wrote_one, fresh_start=fresh_start)
+    assert (choice.checkpoint, choice.refused, bool(choice.refusal)) == (chosen, refused, bool(refusals))
+    assert all(each in str(choice.refusal) for each in refusals)
 
 
 def test_a_newer_one_that_was_not_looked_at_whole_is_passed_over_and_named() -> None:

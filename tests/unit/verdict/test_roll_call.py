@@ -28,24 +28,18 @@ from tests.unit.verdict.some_ranks import (
     world,
 )
 from training_monitor.targets.proc_stat import Meeting
-from training_monitor.why.ranks import (
-    DISK,
-    LOCK,
-    PIPE,
-    TIMER,
-    Collective,
-    Finding,
-    Frame,
-    Rank,
-    RankGpu,
-    RollCall,
-)
+from training_monitor.why.ranks import DISK, LOCK, PIPE, TIMER, Collective, Finding, Frame, Rank, RankGpu, RollCall
 from training_monitor.why.roll_call import MOST_MISSING, explain_roll_call, find_behind, find_missing
 
 XID = Finding("xid", "kernel message, 5 seconds ago: Xid 79, GPU has fallen off the bus", "local", "n7", True)
 OOM = Finding("oom_kill", "the kernel killed process 77 (python) for memory", "local")
 IN_ALL_REDUCE = "in all_reduce, called at train.py:88"
 IN_LOAD_BATCH = "in data.py:41 load_batch, which waits for a pipe"
+THREE_WAIT = f"3 of 4 ranks wait {IN_ALL_REDUCE}"
+IN_PIPE = f"is {IN_LOAD_BATCH}: look there."
+IS_MISSING = "is missing: its process has ended, or was never started."
+ELSEWHERE = "on hosts that were not queried or did not respond"
+AMONG_CHILDREN = "Among the child processes of"
 PERHAPS = "perhaps the others are waiting for it."
 NOTHING_TELLS = "Nothing distinguishes the ranks: it is unknown which one is late."
 NO_STACKS = (
@@ -53,16 +47,13 @@ NO_STACKS = (
 )
 
 
+FLATTENS = stack(call("flatten", "/w/sync.py", 4), TRAIN, MAIN)
+
 # ---------------------------------------------------------------- by their stacks
 
 
 def test_the_one_that_is_not_in_the_collective_is_named() -> None:
-    found = check(
-        world(4, {1: loading(1)}),
-        [1],
-        "high",
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is {IN_LOAD_BATCH}: look there.",
-    )
+    found = check(world(4, {1: loading(1)}), [1], "high", f"{THREE_WAIT}; rank 1 (pid 101) {IN_PIPE}")
     assert [(each.where, len(each.ranks), each.waits, each.is_majority) for each in found.groups] == [
         ("all_reduce, called at train.py:88", 3, True, True),
         ("data.py:41 load_batch", 1, False, False),
@@ -76,18 +67,10 @@ def test_every_position_of_it(position: int) -> None:
 
 
 def test_who_waits_in_a_collective_is_never_at_fault_however_few() -> None:
-    check(
-        world(2, {1: loading(1, 2)}),
-        [1],
-        "high",
-        f"Rank 0 (pid 100) waits {IN_ALL_REDUCE}; rank 1 (pid 101) is {IN_LOAD_BATCH}: look there.",
-    )
-    check(
-        world(4, {each: loading(each) for each in (0, 1, 3)}),
-        [0, 1, 3],
-        "high",
-        f"Rank 2 (pid 102) waits {IN_ALL_REDUCE}; ranks 0, 1 and 3 are {IN_LOAD_BATCH}: look there.",
-    )
+    text = f"Rank 0 (pid 100) waits {IN_ALL_REDUCE}; rank 1 (pid 101) {IN_PIPE}"
+    check(world(2, {1: loading(1, 2)}), [1], "high", text)
+    text = f"Rank 2 (pid 102) waits {IN_ALL_REDUCE}; ranks 0, 1 and 3 are {IN_LOAD_BATCH}: look there."
+    check(world(4, {each: loading(each) for each in (0, 1, 3)}), [0, 1, 3], "high", text)
 
 
 def test_two_that_differ_in_their_own_code_tell_nothing() -> None:
@@ -100,49 +83,29 @@ def test_two_that_differ_in_their_own_code_tell_nothing() -> None:
 
 def test_two_of_which_only_one_may_wait_for_the_other() -> None:
     one, other = stack(call("meet"), MAIN), stack(call("sleep_on", "/w/data.py", 9), MAIN)
-    check(
-        (a_rank(0, one, 2), a_rank(1, other, 2, waits_for=TIMER)),
-        [1],
-        "medium",
-        "Rank 0 (pid 100) waits in train.py:88 meet; rank 1 (pid 101) is in data.py:9 sleep_on, which waits for a "
-        "timer: look there.",
-    )
+    late = "rank 1 (pid 101) is in data.py:9 sleep_on, which waits for a timer: look there."
+    ranks = (a_rank(0, one, 2), a_rank(1, other, 2, waits_for=TIMER))
+    check(ranks, [1], "medium", f"Rank 0 (pid 100) waits in train.py:88 meet; {late}")
 
 
 def test_all_at_one_place() -> None:
     check(world(4), [], "none", f"All 4 ranks wait {IN_ALL_REDUCE}. {NOTHING_TELLS}")
     check(world(2), [], "none", f"Both ranks wait {IN_ALL_REDUCE}. {NOTHING_TELLS}")
-    check(
-        tuple(loading(each) for each in range(4)),
-        [],
-        "none",
-        f"All 4 ranks are in data.py:41 load_batch and wait for a pipe. {NOTHING_TELLS}",
-    )
+    text = f"All 4 ranks are in data.py:41 load_batch and wait for a pipe. {NOTHING_TELLS}"
+    check(tuple(loading(each) for each in range(4)), [], "none", text)
 
 
 def test_of_two_odd_ones_the_one_that_left_the_way_first_is_named() -> None:
     """Rank 2 is in what the others call at the same line."""
-    inside = a_rank(2, stack(call("flatten", "/w/sync.py", 4), TRAIN, MAIN), waits_for=LOCK)
-    check(
-        world(4, {1: loading(1), 2: inside}),
-        [1],
-        "high",
-        f"2 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is {IN_LOAD_BATCH}: look there. Rank 2 is in sync.py:4 "
-        "flatten.",
-    )
-
-
-def test_two_odd_ones_that_left_it_at_the_same_place_are_both_named() -> None:
-    evaluating = a_rank(2, stack(call("evaluate", line=95), MAIN), waits_for=TIMER)
-    assert named(explain_roll_call(RollCall(world(4, {1: loading(1), 2: evaluating})))) == [1, 2]
-
-
-def test_processes_of_different_pods_with_the_same_number_are_not_mixed_up() -> None:
-    inside = a_rank(2, stack(call("flatten", "/w/sync.py", 4), TRAIN, MAIN))
-    ranks = [replace(each, pid=7, host=f"k8s://ml/w-{each.rank}") for each in world(4, {1: loading(1), 2: inside})]
-    found = explain_roll_call(RollCall(tuple(ranks)))
-    assert named(found) == [1]
+    ranks = world(4, {1: loading(1), 2: a_rank(2, FLATTENS, waits_for=LOCK)})
+    text = f"2 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) {IN_PIPE} Rank 2 is in sync.py:4 flatten."
+    check(ranks, [1], "high", text)
+    found = explain_roll_call(RollCall(tuple(replace(each, pid=7, host=f"k8s://ml/w-{each.rank}") for each in ranks)))
+    assert named(found) == [1], "processes of different pods with the same number are not mixed up"
     assert "2 of 4 ranks wait" in found.text and "rank 1 (pod w-1, pid 7)" in found.text
+    evaluating = a_rank(2, stack(call("evaluate", line=95), MAIN), waits_for=TIMER)
+    both = explain_roll_call(RollCall(world(4, {1: loading(1), 2: evaluating})))
+    assert named(both) == [1, 2], "both left it at the same place"
 
 
 def test_one_way_to_read_stacks_tells_the_class_and_another_does_not() -> None:
@@ -155,13 +118,8 @@ def test_one_way_to_read_stacks_tells_the_class_and_another_does_not() -> None:
 def test_a_busy_rank_on_a_crowded_machine() -> None:
     busy = a_rank(1, stack(call("spin", "/w/data.py", 5), MAIN), state="R", cpu_cores=0.08, waits_for=None)
     for uses_gpu, what, confidence in ((False, "computes", "high"), (None, "is busy", "medium")):
-        check(
-            world(4, {1: replace(busy, uses_gpu=uses_gpu)}),
-            [1],
-            confidence,
-            f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is in data.py:5 spin, which {what} (0.1 CPUs): "
-            "look there.",
-        )
+        text = f"{THREE_WAIT}; rank 1 (pid 101) is in data.py:5 spin, which {what} (0.1 CPUs): look there."
+        check(world(4, {1: replace(busy, uses_gpu=uses_gpu)}), [1], confidence, text)
 
 
 def test_ranks_that_spin_for_their_gpu_are_the_majority_though_they_look_busy() -> None:
@@ -175,13 +133,8 @@ def test_ranks_that_spin_for_their_gpu_are_the_majority_though_they_look_busy() 
 def test_a_majority_that_waits_for_something_of_its_own_makes_it_uncertain() -> None:
     ranks = [loading(each) for each in range(4)]
     ranks[3] = a_rank(3, stack(call("meet", line=9), MAIN))
-    check(
-        tuple(ranks),
-        [3],
-        "low",
-        "3 of 4 ranks wait in data.py:41 load_batch; rank 3 (pid 103) is in train.py:9 meet, which waits for a socket: "
-        + PERHAPS,
-    )
+    odd = "rank 3 (pid 103) is in train.py:9 meet, which waits for a socket"
+    check(tuple(ranks), [3], "low", f"3 of 4 ranks wait in data.py:41 load_batch; {odd}: {PERHAPS}")
 
 
 # ---------------------------------------------------------------- barriers and pipelines
@@ -203,26 +156,19 @@ def test_the_server_of_a_barrier_of_ones_own_is_not_late() -> None:
         (*ranks[:3], loading(3)),
         [3],
         "medium",
-        f"2 of 4 ranks wait in recv, called at barrier.py:40; rank 3 (pid 103) is {IN_LOAD_BATCH}: look there. Rank "
+        f"2 of 4 ranks wait in recv, called at barrier.py:40; rank 3 (pid 103) {IN_PIPE} Rank "
         "0 is in accept, called at barrier.py:30.",
     )
 
 
 def test_another_collective_may_be_a_pipeline_or_a_fault() -> None:
-    check(
-        world(4, {3: a_rank(3, RECEIVING)}, stacks=SENDING),
-        [3],
-        "low",
-        "3 of 4 ranks wait in send, called at pipe.py:20; rank 3 (pid 103) is in another collective (recv, called at "
-        f"pipe.py:12): {PERHAPS}",
-    )
-    check(
-        tuple(a_rank(each, (SENDING, RECEIVING)[each % 2]) for each in range(4)),
-        [],
-        "none",
-        "Ranks 0 and 2 are in send, called at pipe.py:20; ranks 1 and 3 are in recv, called at pipe.py:12. All of "
-        "them are waiting for others, in different calls: it is unknown which one is late.",
-    )
+    sends, receives = "in send, called at pipe.py:20", "in recv, called at pipe.py:12"
+    odd = f"rank 3 (pid 103) is in another collective ({receives.removeprefix('in ')})"
+    ranks = world(4, {3: a_rank(3, RECEIVING)}, stacks=SENDING)
+    check(ranks, [3], "low", f"3 of 4 ranks wait {sends}; {odd}: {PERHAPS}")
+    unknown = "All of them are waiting for others, in different calls: it is unknown which one is late."
+    ranks = tuple(a_rank(each, (SENDING, RECEIVING)[each % 2]) for each in range(4))
+    check(ranks, [], "none", f"Ranks 0 and 2 are {sends}; ranks 1 and 3 are {receives}. {unknown}")
 
 
 def test_who_is_in_no_collective_comes_before_who_is_in_another() -> None:
@@ -279,73 +225,45 @@ def test_collectives_within_the_backward_of_ddp_have_no_frame_of_their_own() -> 
 
 
 def test_without_stacks_the_kernel_may_tell_one_of_four_apart() -> None:
-    check(
-        world(4, {1: a_rank(1, (), waits_for=PIPE)}, stacks=()),
-        [1],
-        "low",
-        f"3 of 4 ranks wait for a socket; rank 1 (pid 101) waits for a pipe: {PERHAPS}",
-    )
     busy = a_rank(1, (), state="R", cpu_cores=0.98)
-    check(
-        world(4, {1: busy}, stacks=()),
-        [1],
-        "low",
-        f"3 of 4 ranks wait for a socket; rank 1 (pid 101) is busy (1.0 CPUs): {PERHAPS}",
-    )
+    for odd, does in ((a_rank(1, (), waits_for=PIPE), "waits for a pipe"), (busy, "is busy (1.0 CPUs)")):
+        text = f"3 of 4 ranks wait for a socket; rank 1 (pid 101) {does}: {PERHAPS}"
+        check(world(4, {1: odd}, stacks=()), [1], "low", text)
 
 
 def test_without_stacks_it_is_unknown_where_the_kernel_says_the_same_or_nothing() -> None:
-    check(world(4, stacks=()), [], "none", f"All 4 ranks wait for a socket. {NO_STACKS}")
-    check(world(4, stacks=(), waits_for=None), [], "none", f"All 4 ranks are at an unknown location. {NO_STACKS}")
-    check(
-        (a_rank(0, (), 2), a_rank(1, (), 2, waits_for=PIPE)),
-        [],
-        "none",
-        f"Rank 0 (pid 100) waits for a socket; rank 1 (pid 101) waits for a pipe. {NO_STACKS}",
-    )
+    one_and_one = (a_rank(0, (), 2), a_rank(1, (), 2, waits_for=PIPE))
     two_and_two = world(4, {each: a_rank(each, (), waits_for=PIPE) for each in (0, 1)}, stacks=())
-    check(two_and_two, [], "none", f"2 of 4 ranks wait for a pipe; 2 of 4 ranks wait for a socket. {NO_STACKS}")
+    for ranks, text in (
+        (world(4, stacks=()), "All 4 ranks wait for a socket."),
+        (world(4, stacks=(), waits_for=None), "All 4 ranks are at an unknown location."),
+        (one_and_one, "Rank 0 (pid 100) waits for a socket; rank 1 (pid 101) waits for a pipe."),
+        (two_and_two, "2 of 4 ranks wait for a pipe; 2 of 4 ranks wait for a socket."),
+    ):
+        check(ranks, [], "none", f"{text} {NO_STACKS}")
 
 
 def test_some_stacks_are_known_and_others_are_not() -> None:
-    check(
-        world(4, {1: a_rank(1, (), waits_for=PIPE)}),
-        [1],
-        "low",
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) waits for a pipe: {PERHAPS}",
-    )
-    check(
-        world(2, {1: a_rank(1, (), 2, waits_for=PIPE)}),
-        [1],
-        "low",
-        f"Rank 0 (pid 100) waits {IN_ALL_REDUCE}; rank 1 (pid 101) waits for a pipe: perhaps the other is waiting for "
-        "it.",
-    )
-    unclear = f"3 of 4 ranks wait {IN_ALL_REDUCE}. No stack of rank 1 could be read: it is unknown which rank is late."
+    odd = f"{THREE_WAIT}; rank 1 (pid 101) waits for a pipe: {PERHAPS}"
+    check(world(4, {1: a_rank(1, (), waits_for=PIPE)}), [1], "low", odd)
+    other = "rank 1 (pid 101) waits for a pipe: perhaps the other is waiting for it."
+    ranks = world(2, {1: a_rank(1, (), 2, waits_for=PIPE)})
+    check(ranks, [1], "low", f"Rank 0 (pid 100) waits {IN_ALL_REDUCE}; {other}")
+    unclear = f"{THREE_WAIT}. No stack of rank 1 could be read: it is unknown which rank is late."
     check(world(4, {1: a_rank(1, ())}), [], "none", unclear)
     check(world(4, {1: a_rank(1, (), waits_for=None)}), [], "none", unclear)
     blocked = a_rank(2, (), state="D", waits_for=DISK, wait_channel="nfs_wait_bit_killable")
-    check(
-        world(4, {1: a_rank(1, ()), 2: blocked}),
-        [2],
-        "low",
-        f"2 of 4 ranks wait {IN_ALL_REDUCE}; rank 2 (pid 102) waits for a disk (nfs_wait_bit_killable): {PERHAPS}",
-    )
+    blocked_text = f"rank 2 (pid 102) waits for a disk (nfs_wait_bit_killable): {PERHAPS}"
+    ranks = world(4, {1: a_rank(1, ()), 2: blocked})
+    check(ranks, [2], "low", f"2 of 4 ranks wait {IN_ALL_REDUCE}; {blocked_text}")
 
 
 def test_stopped_ranks_are_the_cause() -> None:
-    check(
-        world(4, {1: a_rank(1, state="T", waits_for=None)}),
-        [1],
-        "high",
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is stopped by a signal, {IN_ALL_REDUCE}: look there.",
-    )
-    check(
-        world(4, {1: a_rank(1, (), state="t")}),
-        [1],
-        "high",
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is held by a debugger: look there.",
-    )
+    for rank, why in (
+        (a_rank(1, state="T", waits_for=None), f"stopped by a signal, {IN_ALL_REDUCE}"),
+        (a_rank(1, (), state="t"), "held by a debugger"),
+    ):
+        check(world(4, {1: rank}), [1], "high", f"{THREE_WAIT}; rank 1 (pid 101) is {why}: look there.")
     check(world(4, state="T"), [], "none", "All 4 ranks are stopped by a signal.")
 
 
@@ -368,12 +286,7 @@ def test_a_gpu_that_idles_while_the_others_wait_in_a_kernel() -> None:
 
 
 def test_a_rank_that_is_nowhere() -> None:
-    found = check(
-        world(4, {2: None}),
-        [2],
-        "high",
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 2 is missing: its process has ended, or was never started.",
-    )
+    found = check(world(4, {2: None}), [2], "high", f"{THREE_WAIT}; rank 2 {IS_MISSING}")
     assert (found.missing, found.unseen, found.culprits[0].seen) == ((2,), (), None)
     check(
         world(4, {1: None, 2: None, 3: None}),
@@ -388,49 +301,25 @@ def test_a_missing_rank_explains_what_little_the_others_differ_in() -> None:
     assert named(explain_roll_call(RollCall(world(4, {2: None, 3: a_rank(3, (), waits_for=PIPE)})))) == [2]
     found = explain_roll_call(RollCall(world(5, {2: None, 3: loading(3, 5)})))
     assert (named(found), found.confidence) == ([2, 3], "high")
-    assert "; rank 2 is missing: " in found.text and found.text.endswith(
-        f"rank 3 (pid 103) is {IN_LOAD_BATCH}: look there."
-    )
+    assert "; rank 2 is missing: " in found.text and found.text.endswith(f"rank 3 (pid 103) {IN_PIPE}")
 
 
 def test_ranks_of_other_hosts_are_not_called_missing() -> None:
-    check(
-        half(),
-        [],
-        "none",
-        f"All 4 ranks seen wait {IN_ALL_REDUCE}. {NOTHING_TELLS} Not seen: ranks 4 to 7, on hosts that were not "
-        "queried or did not respond: the late rank may be there.",
-    )
-    found = check(
-        tuple(each for each in half() if each.rank != 2),
-        [2],
-        "high",
-        f"All 3 ranks seen wait {IN_ALL_REDUCE}; rank 2 is missing: its process has ended, or was never started. Not "
-        "seen: ranks 4 to 7, on hosts that were not queried or did not respond.",
-    )
+    not_seen = f"Not seen: ranks 4 to 7, {ELSEWHERE}"
+    all_seen = f"All 4 ranks seen wait {IN_ALL_REDUCE}. {NOTHING_TELLS}"
+    check(half(), [], "none", f"{all_seen} {not_seen}: the late rank may be there.")
+    without = tuple(each for each in half() if each.rank != 2)
+    text = f"All 3 ranks seen wait {IN_ALL_REDUCE}; rank 2 {IS_MISSING} {not_seen}."
+    found = check(without, [2], "high", text)
     assert (found.missing, found.unseen) == ((2,), (4, 5, 6, 7))
     assert explain_roll_call(RollCall(half(), is_whole=True)).missing == (4, 5, 6, 7)
-
-
-def test_hosts_that_do_not_answer_make_it_less_certain() -> None:
+    # Hosts that do not answer make it less certain.
     silent = {"k8s://ml/w-2": "no answer within 20 s"}
-    check(
-        RollCall(half(), silent=silent, is_whole=False),
-        [],
-        "none",
-        f"All 4 ranks seen wait {IN_ALL_REDUCE}. {NOTHING_TELLS} Could not be queried: pod w-2 (no answer within 20 "
-        "s). Not seen: ranks 4 to 7, on hosts that were not queried or did not respond: the late rank may "
-        "be there.",
-    )
-    check(
-        RollCall(half(odd=2), silent=silent, is_whole=False),
-        [2],
-        "medium",
-        f"3 of the 4 ranks seen wait {IN_ALL_REDUCE}; rank 2 (pid 102) is {IN_LOAD_BATCH}: look there. "
-        "Could not be queried: pod w-2 (no answer within 20 s). Not seen: ranks 4 to 7, "
-        "on hosts that were not queried or did not "
-        "respond.",
-    )
+    asked = f"Could not be queried: pod w-2 (no answer within 20 s). {not_seen}"
+    seen = RollCall(half(), silent=silent, is_whole=False)
+    check(seen, [], "none", f"{all_seen} {asked}: the late rank may be there.")
+    seen = RollCall(half(odd=2), silent=silent, is_whole=False)
+    check(seen, [2], "medium", f"3 of the 4 ranks seen wait {IN_ALL_REDUCE}; rank 2 (pid 102) {IN_PIPE} {asked}.")
 
 
 def test_ranks_beside_the_process_that_was_named_are_not_missing() -> None:
@@ -483,7 +372,7 @@ def test_ranks_that_may_meet_at_different_places_are_of_low_confidence() -> None
 
 def test_zombies() -> None:
     zombie = a_process(777, (), state="Z", waits_for=None)
-    missing = f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 2 is missing: its process has ended, or was never started."
+    missing = f"{THREE_WAIT}; rank 2 {IS_MISSING}"
     check((*world(4, {2: None}), zombie), [2], "high", f"{missing} Pid 777 has ended (a zombie).")
     nobody = [a_rank(each, (), state="Z") for each in range(4)]
     check(tuple(nobody), [], "none", "No process of the training is running: 4 zombies are left.")
@@ -506,24 +395,17 @@ def test_ranks_without_numbers() -> None:
     ranks = tuple(a_process(each, host=f"k8s://ml/w-{each}") for each in (501, 503, 504))
     odd = a_process(502, LOADING, waits_for=PIPE)
     found = explain_roll_call(RollCall((*ranks, odd)))
-    assert found.text == (
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; the process with pid 502 is {IN_LOAD_BATCH}: look there."
-    )
+    assert found.text == (f"{THREE_WAIT}; the process with pid 502 {IN_PIPE}")
     found = explain_roll_call(RollCall((*ranks, replace(odd, host="k8s://ml/w-9/c"))))
     assert "; the process with pid 502 (pod w-9) is in" in found.text
 
 
 def test_nobody_at_all() -> None:
     check(RollCall(), [], "none", "No process of the training was found.")
-    silent = {"ssh://gpu-b": "no answer within 20 s"}
-    check(
-        RollCall(silent=silent),
-        [],
-        "none",
-        "No rank could be inspected. Could not be queried: gpu-b (no answer within 20 s).",
-    )
-    behind = (Collective(0, "0", "nccl:all_reduce", 7, "started"), Collective(1, "0", "nccl:all_reduce", 8, "started"))
-    check(RollCall(collectives=behind), [], "none", "No process of the training was found.")
+    silent = RollCall(silent={"ssh://gpu-b": "no answer within 20 s"})
+    text = "No rank could be inspected. Could not be queried: gpu-b (no answer within 20 s)."
+    check(silent, [], "none", text)
+    check(RollCall(collectives=collectives(7, 8)), [], "none", "No process of the training was found.")
 
 
 # ---------------------------------------------------------------- collectives, hardware
@@ -537,20 +419,10 @@ def collectives(*sequences: int, group: str = "0") -> tuple[Collective, ...]:
 
 
 def test_the_flight_recorder_says_who_is_behind() -> None:
-    recorded = collectives(8, 8, 7, 8)
     come_to = "rank 2 (pid 102) has only reached collective 7 (nccl:all_reduce, called at train.py:88) and is in"
-    check(
-        RollCall(world(4), collectives=recorded),
-        [2],
-        "high",
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; {come_to} all_reduce, called at train.py:88: look there.",
-    )
-    check(
-        RollCall(world(4, {2: loading(2)}), collectives=recorded),
-        [2],
-        "high",
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; {come_to} data.py:41 load_batch: look there.",
-    )
+    for odd, place in ({}, "all_reduce, called at train.py:88"), ({2: loading(2)}, "data.py:41 load_batch"):
+        seen = RollCall(world(4, odd), collectives=collectives(8, 8, 7, 8))
+        check(seen, [2], "high", f"{THREE_WAIT}; {come_to} {place}: look there.")
     assert explain_roll_call(RollCall(world(4), collectives=collectives(8, 8, 8, 8))).culprits == ()
 
 
@@ -593,7 +465,7 @@ def test_what_the_kernel_says_of_processes_that_wait_for_no_other(
 
 def test_faults_of_the_hardware_stand_first_and_name_a_rank() -> None:
     assert explain_roll_call(RollCall(world(4, {1: loading(1)}), findings=(OOM, XID))).text == (
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is {IN_LOAD_BATCH}: look there. Kernel message, 5 "
+        f"{THREE_WAIT}; rank 1 (pid 101) {IN_PIPE} Kernel message, 5 "
         "seconds ago: Xid 79, GPU has fallen off the bus. The kernel killed process 77 (python) for memory."
     )
     found = explain_roll_call(RollCall(world(4), findings=(replace(XID, pids=(102,)),)))
@@ -645,8 +517,8 @@ def test_a_data_worker_that_is_in_its_own_code_is_named(above: tuple[Frame, ...]
         world(4, {1: rank}),
         [1],
         "high",
-        f"3 of 4 ranks wait {IN_ALL_REDUCE}; rank 1 (pid 101) is in _try_get_data, called at train.py:80, which "
-        "waits for a pipe: look there. Among the child processes of rank 1 (pid 101), pid 900 is in "
+        f"{THREE_WAIT}; rank 1 (pid 101) is in _try_get_data, called at train.py:80, which "
+        f"waits for a pipe: look there. {AMONG_CHILDREN} rank 1 (pid 101), pid 900 is in "
         "data.py:55 __getitem__ and waits for a socket; pid 903 waits for a disk (nfs_wait).",
     )
 
@@ -655,14 +527,10 @@ def test_a_training_of_one_process() -> None:
     alone = a_rank(0, NEXT_BATCH, 1, waits_for=PIPE)
     is_at = "Rank 0 (pid 100), the only rank, is in _try_get_data, called at train.py:80, which waits for a pipe."
     check((alone,), [], "none", is_at)
-    with_worker = replace(alone, children=(worker(900, *GET_ITEM),))
-    check(
-        (with_worker,),
-        [],
-        "none",
-        f"{is_at} Among the child processes of rank 0 (pid 100), pid 900 is in data.py:55 __getitem__ "
-        "and waits for a socket.",
+    child = (
+        "Among the child processes of rank 0 (pid 100), pid 900 is in data.py:55 __getitem__ and waits for a socket."
     )
+    check((replace(alone, children=(worker(900, *GET_ITEM),)),), [], "none", f"{is_at} {child}")
     check((a_rank(0, (), 1, waits_for=PIPE),), [], "none", "Rank 0 (pid 100), the only rank, waits for a pipe.")
     unknown = a_process(7, (), waits_for=None, host="k8s://ml/worker-a")
     check((unknown,), [], "none", "The process with pid 7 (pod worker-a), the only rank, is at an unknown location.")
