@@ -24,8 +24,9 @@ def ledger(tmp_path: Path) -> Credits:
 
 
 def test_a_job_reserves_and_gets_back_what_it_did_not_spend(ledger: Credits) -> None:
+    assert ledger.reservation("anna", "job") is None
     ledger.reserve("anna", "job", 4.0)
-    assert ledger.balance("anna") == 6.0
+    assert ledger.balance("anna") == 6.0 and ledger.reservation("bert", "job") is None
     assert ledger.settle("anna", "job", 1.5, "finished") == 1.5
     assert ledger.reservation("anna", "job") == 4.0 and ledger.movements("anna")[-1].amount == 2.5
     assert ledger.balance("anna") == 8.5
@@ -39,27 +40,25 @@ def test_everything_can_be_done_again_after_a_crash_and_counts_once(ledger: Cred
     assert results == {3.0}
     assert {ledger.refund("anna", "job", 0.5, "our machine was lost") for _ in range(3)} == {1.5}
     assert ledger.balance("anna") == 13.5
-    assert [(each.kind, each.amount) for each in ledger.movements("anna")] == [
-        ("deposit", 10.0),
-        ("deposit", 5.0),
-        ("reserve", -4.0),
-        ("settle", 1.0),
-        ("refund", 1.5),
-    ]
+    *deposits, reserved, settled, refunded = [(each.kind, each.amount) for each in ledger.movements("anna")]
+    assert deposits == [("deposit", 10.0), ("deposit", 5.0)]
+    assert (reserved, settled, refunded) == (("reserve", -4.0), ("settle", 1.0), ("refund", 1.5))
 
 
 def test_what_is_not_there_cannot_be_reserved(ledger: Credits) -> None:
     with pytest.raises(InsufficientCredits, match="needs \\$10.01, but anna has only \\$10.00"):
         ledger.reserve("anna", "job", 10.01)
+    with pytest.raises(InsufficientCredits, match=r"needs \$10.000001, but anna has only \$10.00"):
+        ledger.reserve("anna", "job", 10.000001)
     with pytest.raises(InsufficientCredits):
         ledger.reserve("nobody", "job", 0.01)
     assert ledger.balance("anna") == 10.0 and len(ledger.movements("anna")) == 1
 
 
-def test_a_job_that_spent_more_is_charged_as_far_as_the_balance_goes(ledger: Credits) -> None:
+@pytest.mark.parametrize("spent", [13.0, 1e300])
+def test_a_job_that_spent_more_is_charged_as_far_as_the_balance_goes(ledger: Credits, spent: float) -> None:
     ledger.reserve("anna", "job", 8.0)
-    assert ledger.settle("anna", "job", 13.0, "it took longer") == 10.0
-    assert ledger.settle("anna", "job", 13.0, "it took longer") == 10.0
+    assert [ledger.settle("anna", "job", spent, "it took longer") for _ in range(2)] == [10.0, 10.0]
     assert ledger.balance("anna") == 0.0
 
 
@@ -99,12 +98,6 @@ def test_a_balance_stays_within_what_the_store_can_add_up(ledger: Credits) -> No
     assert ledger.balance("bert") == 1e9
 
 
-def test_a_machine_of_an_absurd_price_is_settled_all_the_same(ledger: Credits) -> None:
-    ledger.reserve("anna", "job", 4.0)
-    done = ledger.settle("anna", "job", 1e300, "the market says so")
-    assert (done, ledger.balance("anna")) == (10.0, 0.0)
-
-
 def test_a_payment_with_another_amount_is_refused_with_what_is_recorded(ledger: Credits) -> None:
     ledger.deposit("anna", 5.0, "card", payment_id="p1")
     with pytest.raises(InvalidTransition, match=r"p1 is already recorded with \$5.00 deposited, not \$50.00"):
@@ -124,11 +117,6 @@ def test_a_wrong_deposit_is_corrected_once_and_never_by_what_is_reserved(ledger:
         assert ledger.withdraw("anna", 180.0, "a zero too many", payment_id="17") == 5.0
     last = ledger.movements("anna")[-1]
     assert (last.kind, last.amount, last.job_id, last.reason) == ("withdraw", -180.0, "17", "a zero too many")
-
-
-def test_amounts_that_differ_in_fractions_of_a_cent_are_told_apart(ledger: Credits) -> None:
-    with pytest.raises(InsufficientCredits, match=r"needs \$10.000001, but anna has only \$10.00"):
-        ledger.reserve("anna", "job", 10.000001)
 
 
 def test_a_job_that_is_over_reserves_nothing_any_more(ledger: Credits, tmp_path: Path) -> None:

@@ -132,18 +132,15 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 # ---------------------------------------------------------------- machines that are lost
 
 
-def test_a_machine_that_went_while_no_worker_was_there_is_given_up_at_once(world: World) -> None:
-    world.rows.clear()
+@pytest.mark.parametrize("reason", ["it no longer exists", "could not be reached"])
+def test_a_machine_that_went_or_never_answered_is_given_up(world: World, reason: str) -> None:
+    if reason == "it no longer exists":
+        world.rows.clear()
+    else:
+        world.jobs.unreachable(0.0, 99 * HOUR)
     ended = world.run(world.job(JobState.TRAINING, request=replace(REQUEST, max_instances=1)))
-    assert (ended.state, world.clock.elapsed < HOUR) == (JobState.FAILED, True)
-    assert ended.work.reason and "it no longer exists" in ended.work.reason
-
-
-def test_a_machine_that_never_answered_a_training_is_given_up_after_a_while(world: World) -> None:
-    world.jobs.unreachable(0.0, 99 * HOUR)
-    ended = world.run(world.job(JobState.TRAINING, request=replace(REQUEST, max_instances=1)))
-    assert ended.work.reason and "could not be reached" in ended.work.reason
-    assert (world.clock.elapsed < HOUR, world.rows) == (True, {})
+    assert (ended.state, world.clock.elapsed < HOUR, world.rows) == (JobState.FAILED, True, {})
+    assert ended.work.reason and reason in ended.work.reason
 
 
 def test_a_training_that_could_not_be_begun_holds_no_lock(world: World) -> None:
@@ -421,31 +418,19 @@ def test_a_missing_variable_ends_the_job_before_renting(world: World) -> None:
     assert (ended.state, ended.work.rentals, ended.work.asked_at) == (JobState.FAILED, (), None)
 
 
-def test_a_variable_reaches_the_training_and_no_file(
+def test_a_variable_reaches_the_training_and_no_file_and_another_worker_needs_it_no_more(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN_HERE", "very-secret-value")
-    context = world.context(world.job(JobState.TRAINING, request=replace(REQUEST, env={"TOKEN": "env:TOKEN_HERE"})))
+    job = world.job(JobState.TRAINING, request=replace(REQUEST, env={"TOKEN": "env:TOKEN_HERE"}))
     world.jobs.outage_after_start = 5.0
-    step = TrainingStep(context)
+    step = TrainingStep(world.context(job))
     step.step()
     step.step()
     step.close()
     assert world.jobs.starts[0].env["TOKEN"] == "very-secret-value"
     files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
     assert not [path for path in files if b"very-secret-value" in path.read_bytes()]
-
-
-def test_a_worker_without_the_variable_goes_on_with_a_training_that_runs(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOKEN_HERE", "very-secret-value")
-    job = world.job(JobState.TRAINING, request=replace(REQUEST, env={"TOKEN": "env:TOKEN_HERE"}))
-    world.jobs.outage_after_start = 5.0
-    first = TrainingStep(world.context(job))
-    first.step()
-    first.step()
-    first.close()
     monkeypatch.delenv("TOKEN_HERE")
     TrainingStep(world.context(job)).close()
     assert (world.queue.get(job.id).state, len(world.jobs.running())) == (JobState.TRAINING, 1)

@@ -32,29 +32,17 @@ HOSTILE = ['"; rm -rf / #', "{__class__}", "{trigger}", "$(touch x)", "spÃ¤ce â˜
 
 def test_the_placeholders_of_a_body_are_filled_in_however_deep_they_are() -> None:
     body = {"file": "{name}-{step}.safetensors", "tags": ["{trigger}", {"url": "{model_url}"}], "size": 3, "no": None}
-    assert fill_in(body, ABOUT) == {
-        "file": "portrait-4000.safetensors",
-        "tags": ["ohwx", {"url": "https://example.com/portrait"}],
-        "size": 3,
-        "no": None,
-    }
-
-
-def test_what_is_no_placeholder_stays_as_it_is(subtests: pytest.Subtests) -> None:
-    for text in ["{seed}", "{}", "{0}", "{name!r}", "{name.__class__}", "{{", "}{", "{ name }", "%(name)s"]:
-        with subtests.test(text=text):
-            assert fill_in(text, ABOUT) == text
-
-
-def test_a_value_is_filled_in_as_it_is_and_not_looked_at_again(subtests: pytest.Subtests) -> None:
-    for name in HOSTILE:
-        with subtests.test(name=name):
-            assert fill_in("<{name}|{trigger}>", {**ABOUT, "name": name}) == f"<{name}|ohwx>"
-
-
-def test_what_is_not_known_is_not_filled_in_as_nothing() -> None:
-    with pytest.raises(SettingsError, match=r"\{model_url\}"):
+    tags = ["ohwx", {"url": "https://example.com/portrait"}]
+    assert fill_in(body, ABOUT) == {"file": "portrait-4000.safetensors", "tags": tags, "size": 3, "no": None}
+    with pytest.raises(SettingsError, match=r"\{model_url\}"):  # what is not known is not filled in as nothing
         fill_in({"link": "{model_url}"}, {**ABOUT, "model_url": None})
+
+
+@pytest.mark.parametrize(
+    "text", ["{seed}", "{}", "{0}", "{name!r}", "{name.__class__}", "{{", "}{", "{ name }", "%(name)s"]
+)
+def test_what_is_no_placeholder_stays_as_it_is(text: str) -> None:
+    assert fill_in(text, ABOUT) == text
 
 
 # ---------------------------------------------------------------- a command here
@@ -79,29 +67,27 @@ def register(
     return register_model(hook, about or ABOUT, job_id="job-7", transport=transport, clock=clock), runs, clock
 
 
-def test_a_command_gets_every_value_as_one_word_and_as_json(subtests: pytest.Subtests) -> None:
-    for name in HOSTILE:
-        with subtests.test(name=name):
-            report, [(words, text)], _ = register([0], about={**ABOUT, "name": name})
-            assert report == HookReport(True, 1)
-            assert words[-4:] == ("sh", "-c", "--", "publish") and f"NAME={name}" in words
-            assert json.loads(text or "") == {**ABOUT, "name": name}
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_value_is_filled_in_as_it_is_and_a_command_gets_it_as_one_word_and_as_json(name: str) -> None:
+    assert fill_in("<{name}|{trigger}>", {**ABOUT, "name": name}) == f"<{name}|ohwx>"
+    report, [(words, text)], _ = register([0], about={**ABOUT, "name": name})
+    assert report == HookReport(True, 1)
+    assert words[-4:] == ("sh", "-c", "--", "publish") and f"NAME={name}" in words
+    assert json.loads(text or "") == {**ABOUT, "name": name}
 
 
 def test_what_is_not_known_is_an_empty_variable_and_null() -> None:
-    _, [(words, text)], _ = register([0], about={**ABOUT, "model_url": None, "step": None})
-    assert {"MODEL_URL=", "STEP="} <= set(words)
+    about = {**ABOUT, "model_url": None, "step": None, "job_id": "another"}
+    _, [(words, text)], _ = register([0], about=about)
+    assert {"MODEL_URL=", "STEP=", "JOB_ID=job-7"} <= set(words)  # the job is the one that is named
     assert json.loads(text or "")["model_url"] is None
 
 
-def test_the_job_is_the_one_that_is_named_whatever_else_is_said_about_it() -> None:
-    _, [(words, _)], _ = register([0], about={**ABOUT, "job_id": "another"})
-    assert "JOB_ID=job-7" in words
-
-
-def test_a_command_that_fails_is_tried_again_and_waits_longer_each_time() -> None:
+def test_a_command_that_fails_is_tried_again_and_waits_longer_each_time_up_to_two_minutes() -> None:
     report, runs, clock = register([1, 127, 0])
     assert (report.ok, report.attempts, len(runs), clock.slept) == (True, 3, 3, [5.0, 10.0])
+    _, _, clock = register([1] * 40, Hook(command="x", attempts=40))
+    assert max(clock.slept) == 120.0 and len(clock.slept) == 39
 
 
 def test_after_the_last_try_the_report_says_what_the_command_said() -> None:
@@ -115,11 +101,6 @@ def test_a_command_that_does_not_end_is_a_try_that_failed() -> None:
     assert report.ok and report.attempts == 2
     report, _, _ = register([CommandTimedOut("env did not respond within 600 s")], Hook(command="x", attempts=1))
     assert report == HookReport(False, 1, "env did not respond within 600 s")
-
-
-def test_no_wait_grows_beyond_two_minutes() -> None:
-    _, _, clock = register([1] * 40, Hook(command="x", attempts=40))
-    assert max(clock.slept) == 120.0 and len(clock.slept) == 39
 
 
 def test_a_token_that_the_command_prints_is_not_shown() -> None:
@@ -144,16 +125,17 @@ def test_a_value_that_no_variable_can_hold_is_refused() -> None:
 # ---------------------------------------------------------------- a request
 
 
-def test_a_header_with_an_unset_variable_sends_nothing() -> None:
-    hook = Hook(url="http://127.0.0.1:9/x", headers=(("Authorization", "Bearer env:COMFY_KEY"),))
-    report = register_model(hook, ABOUT, job_id="job-7", clock=FakeClock(), environ={"COMFY_KEY": ""})
-    assert (report.ok, report.attempts) == (False, 0) and "COMFY_KEY" in str(report.error)
-
-
-def test_a_body_that_needs_the_address_of_a_model_that_has_none_is_not_sent() -> None:
-    hook = Hook(url="http://127.0.0.1:9/x", body={"link": "{model_url}"})
-    report = register_model(hook, {**ABOUT, "model_url": None}, job_id="job-7", clock=FakeClock(), environ={})
-    assert (report.ok, report.attempts) == (False, 0) and "{model_url}" in str(report.error)
+@pytest.mark.parametrize(
+    ("more", "missing"),
+    [
+        ({"headers": (("Authorization", "Bearer env:COMFY_KEY"),)}, "COMFY_KEY"),
+        ({"body": {"link": "{model_url}"}}, "{model_url}"),
+    ],
+)
+def test_a_request_with_an_unset_variable_or_an_unknown_address_is_not_sent(more: Any, missing: str) -> None:
+    hook, about = Hook(url="http://127.0.0.1:9/x", **more), {**ABOUT, "model_url": None}
+    report = register_model(hook, about, job_id="job-7", clock=FakeClock(), environ={"COMFY_KEY": ""})
+    assert (report.ok, report.attempts) == (False, 0) and missing in str(report.error)
 
 
 # ---------------------------------------------------------------- samples, on a target
@@ -191,15 +173,10 @@ def test_a_command_that_failed_too_often_is_not_run_again(clock: FakeClock) -> N
     assert len(machine.starts) == 2
 
 
-def test_a_command_that_worked_is_not_run_again(clock: FakeClock) -> None:
+def test_a_command_that_worked_is_not_run_again_but_another_command_model_or_step(clock: FakeClock) -> None:
     machine = FakeJobs(clock, [WELL])
     assert sample(machine) == sample(machine)
     assert len(machine.starts) == 1
-
-
-def test_another_command_model_or_step_is_other_work(clock: FakeClock) -> None:
-    machine = FakeJobs(clock, [WELL])
-    sample(machine)
     sample(machine, Hook(command="another"))
     sample(machine, model="/other")
     sample(machine, about={**ABOUT, "step": 5000})
@@ -250,18 +227,14 @@ def test_what_a_failed_try_left_behind_is_ended_before_the_next(clock: FakeClock
     assert sample(machine).ok  # the fake refuses to start beside anything
 
 
-def test_a_target_that_is_silent_for_a_while_is_no_failed_try(clock: FakeClock) -> None:
+def test_a_silent_target_is_no_failed_try_and_unknown_if_it_stays_silent(clock: FakeClock) -> None:
     machine = FakeJobs(clock, [WELL])
     machine.unreachable(6, 20)
     report = sample(machine)
     assert (report.ok, report.attempts, len(machine.starts)) == (True, 1, 1)
-
-
-def test_a_target_that_stays_silent_is_unknown_and_not_a_failure(clock: FakeClock) -> None:
-    machine = FakeJobs(clock, [WELL])
-    machine.unreachable(6, 10_000)
+    machine.unreachable(clock.elapsed, 10_000)
     with pytest.raises(TargetUnreachable):
-        sample(machine)
+        sample(machine, model="/other")
 
 
 def test_a_lost_answer_to_the_start_starts_nothing_twice(clock: FakeClock) -> None:
@@ -281,12 +254,8 @@ def test_samples_leave_job_ids_paths_and_names_of_models_readable(
 ) -> None:
     monkeypatch.setattr(masking._Known, "values", ())
     about = {**ABOUT, "job_id": "llama-7b-4f2a", "model_name": "me/llama-3.1-8b"}
-    env = {
-        "BASE_MODEL": "flux.1-dev-2024",
-        "DATA": "/data/run-01",
-        "HF_TOKEN": "s3cr3t-t0ken",
-        "DB": "pg://me:p4ssw0rd@h/d",
-    }
+    env = {"BASE_MODEL": "flux.1-dev-2024", "DATA": "/data/run-01", "DB": "pg://me:p4ssw0rd@h/d"}
+    env["HF_TOKEN"] = "s3cr3t-t0ken"
     sample(FakeJobs(clock, [WELL]), about=about, env=env)
     told = "llama-7b-4f2a COMPLETED /workspace/job-7/out.safetensors me/llama-3.1-8b flux.1-dev-2024 /data/run-01"
     assert redact(told) == told
