@@ -74,12 +74,6 @@ class Bench:
         return [job.env.get("RESUME_FROM_CHECKPOINT") for job in self.jobs.starts]
 
 
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("random.random", lambda: 0.0)
-    return Bench(tmp_path)
-
-
 # ---------------------------------------------------------------- how often
 
 

@@ -18,13 +18,6 @@ from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.jobs.stopping import stop_job
 
-
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("random.random", lambda: 0.0)
-    return Bench(tmp_path)
-
-
 # ---------------------------------------------------------------- no answer
 
 

@@ -16,12 +16,6 @@ from training_monitor.jobs.claims import Claiming
 from training_monitor.targets.asking import Site
 
 
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("random.random", lambda: 0.0)
-    return Bench(tmp_path)
-
-
 def claimed_by_another(bench: Bench, state: str = "held") -> None:
     """Another machine takes over, and is heard of now."""
     bench.jobs.claims.take_over(bench.jobs.now, state)

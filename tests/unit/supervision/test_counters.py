@@ -22,12 +22,6 @@ CRASH = Behaviour(total=300, save_every=20, crash_after=50)
 CONFIG = {"command": "python train.py"}
 
 
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("random.random", lambda: 0.0)
-    return Bench(tmp_path)
-
-
 def test_a_command_that_ignores_its_checkpoint_is_reported_at_the_first_look(bench: Bench, tmp_path: Path) -> None:
     ignores = Behaviour(total=300, save_every=20, crash_after=90, ignores_checkpoint=True)
     bench.jobs.behaviours = [CRASH, ignores, Behaviour(total=300, save_every=20, ignores_checkpoint=True)]

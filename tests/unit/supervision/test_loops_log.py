@@ -46,12 +46,16 @@ def watch(**options: object) -> None:
 
 
 def test_each_event_is_a_line_on_stdout_with_its_time(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.jobs.behaviours = [Behaviour(crash_after=50, last_words="RuntimeError: \x1b[31mred \x07bell"), Behaviour()]
     with no_logging():
         bench.restart(on_event=None)
-    lines = capsys.readouterr().out.splitlines()
+    out = capsys.readouterr().out
+    lines = out.splitlines()
     assert all(LINE.fullmatch(line) for line in lines), lines
-    assert any("run-attempt-1 started" in line for line in lines) and lines[-1].endswith("run: completed")
-    assert any("step 30/300" in line for line in lines)
+    assert (
+        any("run-attempt-1 started" in line for line in lines) and "red" in out and lines[-1].endswith("run: completed")
+    )
+    assert any("step 30/300" in line for line in lines) and "\x1b" not in out and "\x07" not in out
     assert not [each for each in get_logger().handlers if not isinstance(each, logging.NullHandler)]
 
 
@@ -71,19 +75,16 @@ def test_whoever_hears_the_events_gets_no_lines(bench: Bench, capsys: pytest.Cap
     assert capsys.readouterr().out == ""
 
 
-def test_the_level_of_the_environment_is_obeyed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_level_and_the_file_of_the_environment_are_obeyed(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TRAINING_MONITOR_LOG_LEVEL", "WARNING")
     with no_logging():
         bench.restart(on_event=None)
     assert capsys.readouterr().out == ""
-
-
-def test_the_log_file_of_the_environment_also_gets_events(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    monkeypatch.delenv("TRAINING_MONITOR_LOG_LEVEL")
     monkeypatch.setenv("TRAINING_MONITOR_LOG_FILE", str(tmp_path / "log"))
+    bench.jobs.jobs.clear()
     with no_logging():
         bench.restart()
     assert "run: completed" in (tmp_path / "log").read_text() and capsys.readouterr().out == ""
@@ -107,11 +108,3 @@ def test_two_loops_at_once_share_the_lines(bench: Bench, capsys: pytest.CaptureF
         bench.restart(on_event=None)
     out = capsys.readouterr().out
     assert out.count("process:job: SUCCEEDED: ") == 1 and out.endswith("run: completed\n")
-
-
-def test_control_characters_of_a_log_are_not_printed(capsys: pytest.CaptureFixture[str], bench: Bench) -> None:
-    bench.jobs.behaviours = [Behaviour(crash_after=50, last_words="RuntimeError: \x1b[31mred \x07bell"), Behaviour()]
-    with no_logging():
-        bench.restart(on_event=None)
-    out = capsys.readouterr().out
-    assert "red" in out and "\x1b" not in out and "\x07" not in out

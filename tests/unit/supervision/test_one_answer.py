@@ -132,17 +132,6 @@ def test_a_moving_epoch_fraction_is_progress(tmp_path: Path, way: str) -> None:
     assert epoch == pytest.approx(0.14, abs=0.011)
 
 
-@pytest.mark.parametrize("way", ["check", "watch"])
-def test_a_run_that_is_slow_for_good_is_slow_until_its_speed_is_back(tmp_path: Path, way: str) -> None:
-    """Row 11: 3x slower from minute 20 on."""
-    slow, again = Stage(150 * MINUTE, pace=1 / 3), Stage(40 * MINUTE)
-    asked = Asked(tmp_path, (Stage(20 * MINUTE), slow, again))
-    states = asked.look(170 * MINUTE, way, every=120.0)
-    first = states.index("slow")
-    assert 10 <= first < 16 and set(states[first:]) == {"slow"}, states
-    assert asked.look(30 * MINUTE, way, every=120.0)[-1] == "running"
-
-
 @pytest.mark.parametrize("way", ["check", "watch", "status", "fleet", "health"])
 def test_four_readings_show_an_eta_that_does_not_converge(tmp_path: Path, way: str) -> None:
     """Row 12."""

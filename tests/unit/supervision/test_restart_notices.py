@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.fakes import Behaviour
 from tests.unit.supervision.test_auto_restart import Bench
 from training_monitor.core.store import Store
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
 from training_monitor.supervision.restart_notices import RestartNotices
-
-
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("random.random", lambda: 0.0)
-    return Bench(tmp_path)
 
 
 def told(bench: Bench, tmp_path: Path, *behaviours: Behaviour) -> list[str]:

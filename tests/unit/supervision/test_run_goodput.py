@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.fakes import Behaviour
 from tests.unit.supervision.test_auto_restart import Bench
 from training_monitor.cli.live import print_summary
-
-
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("random.random", lambda: 0.0)
-    return Bench(tmp_path)
 
 
 def test_evaluations_are_counted(bench: Bench) -> None:

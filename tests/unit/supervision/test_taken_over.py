@@ -50,13 +50,6 @@ def test_a_machine_taken_over_during_the_upload_is_kept(tmp_path: Path, does: Be
         bench.watch(SAVE)
     assert bench.vast.destroyed == [] and bench.vast.instances == ["7"]
     assert "instance_destroyed" not in bench.told and "upload_finished" in bench.told
-
-
-def test_the_result_of_an_ending_that_was_taken_over_names_the_new_owner(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, FINISHES)
-    before(bench, UPLOAD, lambda: taken_over(bench))
-    with pytest.raises(LeaseLost):
-        bench.watch(SAVE)
     watcher = TrainingWatcher(bench.target, FILES, store=Store(bench.folder), transport=bench.transport)
     past = past_termination(watcher)
     assert past and not past.success and not is_terminating(watcher)
@@ -101,11 +94,7 @@ def test_whoever_was_taken_over_tells_it_with_the_new_owner_and_what_to_type(tmp
     )  # fmt: skip
 
 
-def test_a_supervisor_asks_for_all_claims_of_a_run_before_it_stops_or_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("random.random", lambda: 0.0)
-    bench = RestartBench(tmp_path)
+def test_a_supervisor_asks_for_all_claims_of_a_run_before_it_stops_or_starts(bench: RestartBench) -> None:
     bench.jobs.add("by-hand", CRASH)
     bench.jobs.behaviours = [GOOD]
 

@@ -90,29 +90,18 @@ def test_a_credit_below_zero_is_one_and_the_rest_may_be_unknown() -> None:
     assert balance((0, json.dumps(said), "")) == Balance(-0.25)
 
 
-def test_an_answer_that_is_none_is_an_error_not_an_account_without_money(subtests: pytest.Subtests) -> None:
-    for name in [
-        "user_answer_refused",
-        "user_answer_html",
-        "user_answer_list",
-        "user_answer_500",
-        "user_answer_no_credit",
-    ]:
-        with subtests.test(name=name):
-            with pytest.raises(CommandError) as caught:
-                balance(recorded(name))
-            assert type(caught.value) is not AccessDenied
+@pytest.mark.parametrize("name", ["refused", "html", "list", "500", "no_credit"])
+def test_an_answer_that_is_none_is_an_error_not_an_account_without_money(name: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        balance(recorded(f"user_answer_{name}"))
+    assert type(caught.value) is not AccessDenied
 
 
-def test_a_credit_that_is_no_number_is_an_error(subtests: pytest.Subtests) -> None:
-    for text in ["", "{}", "[]", "0", '{"credit": "12"}', '{"credit": true}', '{"credit": NaN}']:
-        with subtests.test(text=text):
-            with pytest.raises(CommandError):
-                balance((0, text, ""))
+CREDITS = ["", "{}", "[]", "0", '{"credit": "12"}', '{"credit": true}', '{"credit": NaN}']
 
 
-@pytest.mark.parametrize("text", ['{"success": false, "credit": 0}', '{"success": null, "credit": 0}'])
-def test_a_refusal_with_a_credit_in_it_is_an_error(text: str) -> None:
+@pytest.mark.parametrize("text", [*CREDITS, '{"success": false, "credit": 0}', '{"success": null, "credit": 0}'])
+def test_a_credit_that_is_no_number_or_beside_a_refusal_is_an_error(text: str) -> None:
     with pytest.raises(CommandError):
         balance((0, text, ""))
 
@@ -138,9 +127,6 @@ def test_keys_are_listed_under_any_name_and_deleted_ones_are_not() -> None:
     assert list_ssh_keys(transport=Tools(rows).transport) == expected
     wrapped = (0, json.dumps({"success": True, "ssh_keys": rows}), "")
     assert list_ssh_keys(transport=Tools(says={"show ssh-keys": wrapped}).transport) == expected
-
-
-def test_an_account_without_keys_has_none() -> None:
     assert list_ssh_keys(transport=Tools(says={"show ssh-keys": recorded("ssh_keys_none")}).transport) == {}
 
 
@@ -196,9 +182,11 @@ def test_a_private_key_that_nobody_can_tell_is_refused_before_anything_is_asked(
     assert [words[0] for words in tools.calls] == ["ssh-keygen"]
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_or_cannot_be_made_is_refused(key: Path) -> None:
     with pytest.raises(SettingsError):
-        check_ssh_keys(str(tmp_path / "none"), transport=Tools().transport)
+        check_ssh_keys(str(key.with_name("none")), transport=Tools().transport)
+    with pytest.raises(SettingsError):
+        setup_ssh_key(str(key / "below a file" / "key"), transport=Tools().transport)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604])
@@ -235,11 +223,6 @@ def test_a_public_key_without_its_private_one_is_not_overwritten(tmp_path: Path)
     assert public.read_text() == OTHER and tools.calls == []
 
 
-def test_a_folder_that_cannot_be_made_is_refused(key: Path) -> None:
-    with pytest.raises(SettingsError):
-        setup_ssh_key(str(key / "below a file" / "key"), transport=Tools().transport)
-
-
 @pytest.mark.parametrize("name", ["ssh_key_refused", "ssh_key_created"])
 def test_a_key_that_is_not_listed_afterwards_is_a_failure_with_what_vastai_said(key: Path, name: str) -> None:
     tools = Tools(says={"create ssh-key": recorded(name)})
@@ -247,13 +230,10 @@ def test_a_key_that_is_not_listed_afterwards_is_a_failure_with_what_vastai_said(
         setup_ssh_key(str(key), transport=tools.transport)
 
 
-def test_a_key_that_may_not_register_is_access_denied(key: Path) -> None:
+def test_a_key_that_may_not_register_is_access_denied_and_without_a_list_nothing_is_registered(key: Path) -> None:
     tools = Tools(says={"create ssh-key": recorded("ssh_key_wrong_key")})
     with pytest.raises(AccessDenied):
         setup_ssh_key(str(key), transport=tools.transport)
-
-
-def test_nothing_is_registered_while_the_list_is_unknown(key: Path) -> None:
     tools = Tools(says={"show ssh-keys": recorded("ssh_keys_refused")})
     with pytest.raises(CommandError):
         setup_ssh_key(str(key), transport=tools.transport)

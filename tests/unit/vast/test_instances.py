@@ -109,8 +109,8 @@ class OldCli(Cli):
         return (0, ASKED + self.destroyed()[1], "") if said == "y\n" else (0, f"{ASKED}\nAborted.\n", "")
 
 
-def ids(cli: Cli) -> list[int]:
-    return [row["id"] for row in list_instances(transport=cli.transport)]
+def ids(*listings: Said) -> list[int]:
+    return [row["id"] for row in list_instances(transport=Cli(*listings).transport)]
 
 
 def failure(cli: Cli, clock: FakeClock | None = None) -> CommandError:
@@ -126,22 +126,21 @@ UNKNOWN = ("page_404", "page_429", "page_500", "page_502", "page_down", "list_nu
 GARBAGE = ("html", "empty", "refused", "refused_empty", "null", "list", "instances_null")
 
 
-def test_a_key_that_is_refused_is_access_denied_not_an_empty_account(subtests: pytest.Subtests) -> None:
-    for name in [*DENIED, "page_tfa_ended_no_key"]:
-        with subtests.test(name=name):
-            cli = Cli(recorded(name))
-            with pytest.raises(AccessDenied, match="vastai set api-key"):
-                list_instances(transport=cli.transport)
-            assert type(failure(cli)) is AccessDenied
+@pytest.mark.parametrize("name", [*DENIED, "page_tfa_ended_no_key", "older"])
+def test_a_key_that_is_refused_is_access_denied_not_an_empty_account(name: str) -> None:
+    older = (0, "failed with error 401: Invalid user key\n", "")
+    cli = Cli(older if name == "older" else recorded(name))
+    with pytest.raises(AccessDenied, match="vastai set api-key"):
+        list_instances(transport=cli.transport)
+    assert type(failure(cli)) is AccessDenied
 
 
-def test_a_failing_service_is_unreachable_not_an_empty_account(subtests: pytest.Subtests) -> None:
-    for name in [*UNKNOWN, *(f"page_answer_{each}" for each in GARBAGE)]:
-        with subtests.test(name=name):
-            cli = Cli(recorded(name))
-            with pytest.raises(TargetUnreachable):
-                list_instances(transport=cli.transport)
-            assert type(failure(cli)) is TargetUnreachable
+@pytest.mark.parametrize("name", [*UNKNOWN, *(f"page_answer_{each}" for each in GARBAGE)])
+def test_a_failing_service_is_unreachable_not_an_empty_account(name: str) -> None:
+    cli = Cli(recorded(name))
+    with pytest.raises(TargetUnreachable):
+        list_instances(transport=cli.transport)
+    assert type(failure(cli)) is TargetUnreachable
 
 
 def test_a_traceback_is_told_by_its_cause() -> None:
@@ -151,86 +150,70 @@ def test_a_traceback_is_told_by_its_cause() -> None:
     assert len(str(caught.value)) < 400
 
 
-def test_older_versions_print_a_refused_key_on_stdout() -> None:
-    with pytest.raises(AccessDenied, match="Invalid user key"):
-        list_instances(transport=Cli((0, "failed with error 401: Invalid user key\n", "")).transport)
-
-
-def test_an_answer_of_another_form_is_no_list(subtests: pytest.Subtests) -> None:
-    for said in [
+@pytest.mark.parametrize(
+    "said",
+    [
         (1, page()[1], "Traceback"),
         (0, page()[1][:-1], ""),
-        (0, '{"instances": ["7"]}', ""),
-        (0, '{"instances": [{"label": "7"}]}', ""),
-        (0, '{"instances": [{"id": null}]}', ""),
-        (0, '{"instances": [{"id": "7"}]}', ""),
-        (0, '{"instances": {"7": {}}}', ""),
-        (0, '{"instances": [], "next_token": 5}', ""),
-        (0, '{"instances": [], "success": null}', ""),
+        *((0, json.dumps({"instances": rows}), "") for rows in (["7"], [{"label": "7"}], [{"id": None}])),
+        *((0, json.dumps({"instances": rows}), "") for rows in ([{"id": "7"}], {"7": {}})),
+        *((0, json.dumps({"instances": [], **more}), "") for more in ({"next_token": 5}, {"success": None})),
         (0, "[" * 100_000, ""),
         (0, "0", ""),
-    ]:
-        with subtests.test(said=said):
-            with pytest.raises(TargetUnreachable):
-                list_instances(transport=Cli(said).transport)
+        page(1, total_instances=3),  # fewer than the account has
+    ],
+)
+def test_an_answer_of_another_form_is_no_list(said: Said) -> None:
+    with pytest.raises(TargetUnreachable):
+        list_instances(transport=Cli(said).transport)
 
 
-def test_an_account_without_instances_is_empty() -> None:
-    assert ids(Cli(recorded("page_none"))) == []
+@pytest.mark.parametrize(
+    ("pages", "listed"),
+    [
+        ([recorded("page_none")], []),
+        ([recorded("page_first"), recorded("page_last")], [1, 2, 3]),
+        ([recorded("page_null_start_date")], [1, 2, 3]),
+        ([page(1, 2, next_token="more"), page(2, 3)], [1, 2, 3]),  # one is on both pages
+        # one goes between two pages
+        ([page(1, 2, next_token="more", total_instances=4), page(3, total_instances=3)], [1, 2, 3]),
+    ],
+)
+def test_all_pages_are_one_list(pages: list[Said], listed: list[int]) -> None:
+    assert ids(*pages) == listed
 
 
-def test_the_recorded_pages_are_one_list() -> None:
+def test_the_next_page_is_asked_for_by_its_token() -> None:
     cli = Cli(recorded("page_first"), recorded("page_last"))
-    assert ids(cli) == [1, 2, 3]
+    list_instances(transport=cli.transport)
     assert cli.calls[1][-1] == "--next-token=eyJ2YWx1ZXMiOiB7ImlkIjogMn19"
 
 
-def test_a_row_without_a_start_date_is_listed() -> None:
-    assert ids(Cli(recorded("page_null_start_date"))) == [1, 2, 3]
-
-
-def test_an_instance_on_two_pages_is_one() -> None:
-    assert ids(Cli(page(1, 2, next_token="more"), page(2, 3))) == [1, 2, 3]
-
-
-def test_a_list_with_fewer_instances_than_the_account_has_is_not_complete() -> None:
-    with pytest.raises(TargetUnreachable, match="only 1 of 3 instances"):
-        list_instances(transport=Cli(page(1, total_instances=3)).transport)
-
-
-def test_an_instance_that_goes_between_two_pages_leaves_a_complete_list() -> None:
-    cli = Cli(page(1, 2, next_token="more", total_instances=4), page(3, total_instances=3))
-    assert ids(cli) == [1, 2, 3]
-
-
-def test_a_page_that_fails_leaves_no_list() -> None:
-    with pytest.raises(TargetUnreachable):
-        list_instances(transport=Cli(page(1, next_token="more"), recorded("page_500")).transport)
-
-
-def test_pages_in_a_circle_are_no_list() -> None:
-    cli = Cli(page(1, next_token="a"), page(2, next_token="b"), page(3, next_token="a"))
-    with pytest.raises(TargetUnreachable, match="too many pages"):
+@pytest.mark.parametrize(
+    ("pages", "asked", "problem"),
+    [
+        ([page(1, next_token="more"), recorded("page_500")], 2, "HTTP 500"),
+        ([page(1, next_token="a"), page(2, next_token="b"), page(3, next_token="a")], 3, "too many pages"),
+        ([page(n, next_token=f"{n}") for n in range(MOST_PAGES + 1)], MOST_PAGES, "too many pages"),
+    ],
+    ids=["one fails", "in a circle", "without end"],
+)
+def test_pages_that_fail_or_never_end_are_no_list(pages: list[Said], asked: int, problem: str) -> None:
+    cli = Cli(*pages)
+    with pytest.raises(TargetUnreachable, match=problem):
         list_instances(transport=cli.transport)
-    assert len(cli.calls) == 3
-
-
-def test_pages_without_end_are_no_list() -> None:
-    cli = Cli(*(page(number, next_token=f"{number}") for number in range(MOST_PAGES + 1)))
-    with pytest.raises(TargetUnreachable, match="too many pages"):
-        list_instances(transport=cli.transport)
-    assert len(cli.calls) == MOST_PAGES
+    assert len(cli.calls) == asked
 
 
 def test_a_2fa_session_that_ended_is_followed_by_the_list_with_the_other_key() -> None:
     cli = Cli(recorded("page_tfa_ended"), page(3))
-    assert ids(cli) == [3]
+    assert list_instances(transport=cli.transport) == [{"id": 3}]
     assert len(cli.calls) == 2 and cli.calls[0] == cli.calls[1]
 
 
 def test_an_old_version_lists_all_at_once() -> None:
     cli = OldCli()
-    assert ids(cli) == [6, 7, 8]
+    assert [row["id"] for row in list_instances(transport=cli.transport)] == [6, 7, 8]
     assert cli.calls[-1] == ("vastai", "show", "instances", "--raw")
 
 
@@ -271,40 +254,31 @@ def test_without_a_listing_gone_is_unknown(listing: str) -> None:
         found(cli)
 
 
-def test_a_show_that_fails_over_a_row_does_not_know_whether_it_is_gone() -> None:
-    cli = Cli(page(6, 8))
-    cli.show_one = lambda words: (1, "", "Traceback\nTypeError: unsupported operand")  # type: ignore[method-assign]
+def test_a_show_that_fails_over_a_row_tells_gone_only_by_the_traceback_of_an_older_version() -> None:
+    cli, said = Cli(page(6, 8)), {"error": "unsupported operand"}
+    cli.show_one = lambda words: (1, "", f"Traceback\nTypeError: {said['error']}")  # type: ignore[method-assign]
     with pytest.raises(TargetUnreachable):
         found(cli)
-
-
-def test_older_versions_end_with_a_traceback_over_an_instance_that_is_gone() -> None:
-    cli = Cli(page(6, 8))
-    cli.show_one = lambda words: (  # type: ignore[method-assign]
-        1,
-        "",
-        "Traceback\nTypeError: 'NoneType' object is not subscriptable",
-    )
+    said["error"] = "'NoneType' object is not subscriptable"
     assert found(cli) is None
 
 
-def test_what_is_no_number_is_refused_before_it_could_pass_for_destroyed(subtests: pytest.Subtests) -> None:
-    for instance_id in ["", "7x", "-1", " 7", "1_000", "vast://7", "٧", "all", "7.0", "9" * 19]:
-        with subtests.test(instance_id=instance_id):
-            cli = Cli()
-            with pytest.raises(SettingsError):
-                destroy_instance(instance_id, transport=cli.transport)
-            with pytest.raises(SettingsError):
-                find_instance(instance_id, transport=cli.transport)
-            assert cli.calls == []
+@pytest.mark.parametrize("instance_id", ["", "7x", "-1", " 7", "1_000", "vast://7", "٧", "all", "7.0", "9" * 19])
+def test_what_is_no_number_is_refused_before_it_could_pass_for_destroyed(instance_id: str) -> None:
+    cli = Cli()
+    for ask in (destroy_instance, find_instance):
+        with pytest.raises(SettingsError):
+            ask(instance_id, transport=cli.transport)
+    assert cli.calls == []
 
 
 # ---------------------------------------------------------------- destroy
 
 
-def test_destroyed_needs_an_acknowledgement_and_two_empty_listings() -> None:
+@pytest.mark.parametrize("written", ["7", "007"])
+def test_destroyed_needs_an_acknowledgement_and_two_empty_listings(written: str) -> None:
     cli, clock = Cli(), FakeClock()
-    assert destroy_instance("7", transport=cli.transport, clock=clock) == Destruction(7, acknowledged=True)
+    assert destroy_instance(written, transport=cli.transport, clock=clock) == Destruction(7, acknowledged=True)
     assert [words[1:3] for words in cli.calls] == [("destroy", "instance"), ("show", "instance"), ("show", "instances")]
     assert cli.destroys() == [("vastai", "destroy", "instance", "7", "-y", "--retry", "1")]
     assert cli.numbers == [6, 8]
@@ -343,12 +317,6 @@ def test_whoever_waits_for_an_instance_to_go_is_told_for_how_long_at_most() -> N
         destroy_instance("7", on_event=told.append, transport=cli.transport, clock=FakeClock())
     assert told[0] == "waiting for instance 7 to disappear, for at most 118 s; vastai printed: destroying instance 7."
     assert len(told) > 5
-
-
-def test_the_number_is_what_is_destroyed_however_it_was_written() -> None:
-    cli = Cli()
-    destroy_instance("007", transport=cli.transport, clock=FakeClock())
-    assert cli.destroys() == [("vastai", "destroy", "instance", "7", "-y", "--retry", "1")]
 
 
 def test_one_that_is_gone_already_is_asked_to_go_all_the_same() -> None:
@@ -398,16 +366,13 @@ def test_an_instance_that_stays_is_not_destroyed_whatever_vastai_said(subtests: 
 
 
 def test_what_vastai_said_last_is_what_the_error_tells() -> None:
-    cli = Cli()
-    answers = [recorded("destroy_yes"), recorded("destroy_says_no")]
-    cli.on_destroy = lambda words, said: answers.pop(0) if answers else (0, "", "")
-    assert "(vastai printed: cannot destroy)" in str(failure(cli))
-
-
-def test_a_vastai_that_says_nothing_is_quoted_so() -> None:
-    cli = Cli()
-    cli.on_destroy = lambda words, said: (0, "", "")
-    assert "vastai printed: nothing" in str(failure(cli))
+    for said, told in (
+        (["destroy_yes", "destroy_says_no"], "(vastai printed: cannot destroy)"),
+        ([], "vastai printed: nothing"),
+    ):
+        cli, answers = Cli(), list(map(recorded, said))
+        cli.on_destroy = lambda words, typed, left=answers: left.pop(0) if left else (0, "", "")
+        assert told in str(failure(cli))
 
 
 @pytest.mark.parametrize("seconds", [1.0, 7.0, 119.0])
@@ -496,11 +461,7 @@ def test_a_flat_listing_that_proves_nothing_leaves_it_to_the_complete_one(subtes
         flat(),
         flat(6, 7),
         (1, "", "TypeError: start_date"),
-        (0, "", ""),
-        (0, "null", ""),
-        (0, '{"success": false}', ""),
-        (0, '[{"id": 6}, null]', ""),
-        (0, '[{"id": "6"}]', ""),
+        *((0, text, "") for text in ("", "null", '{"success": false}', '[{"id": 6}, null]', '[{"id": "6"}]')),
         (0, "[" * 100_000, ""),
     ]:
         with subtests.test(said=said):

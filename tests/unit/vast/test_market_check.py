@@ -30,17 +30,13 @@ def judge(
     return judge_request(request, OfferQuery(**wishes), market, **money or {})
 
 
-def test_what_can_be_done_is_told_with_what_it_would_cost() -> None:
+def test_what_can_be_done_is_told_with_what_it_and_another_cheapest_one_would_cost() -> None:
     found = judge({"preferred_gpus": ("4090",)}, budget=5.0)
     best, cheapest = found.notes
     assert found.obstacles == () and best == "best offer now: RTX 4090 for $0.411 per hour, at most $1.64 in all"
     assert cheapest == "cheapest suitable offer: RTX 3090 for $0.205 per hour, at most $0.82 in all"
-
-
-def test_the_cheapest_offer_is_named_only_when_it_is_another_one() -> None:
     assert len(judge({"preferred_gpus": ("3090",)}).notes) == 1
-    [best] = judge({"preferred_gpus": ("4090",), "only_preferred": True}).notes
-    assert best.startswith("best offer now: RTX 4090")
+    assert len(judge({"preferred_gpus": ("4090",), "only_preferred": True}).notes) == 1
 
 
 def test_a_wish_that_nothing_meets_is_an_obstacle_with_what_to_change(subtests: pytest.Subtests) -> None:

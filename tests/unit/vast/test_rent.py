@@ -252,18 +252,11 @@ UNKNOWNS = [
     TOO_MANY,
     (0, "", '{"error": true, "status_code": 408, "msg": "x"}'),
     (0, "", '{"error": true, "status_code": 0, "msg": "Expecting value"}'),
-    (0, "", ""),
-    (0, "<html>", ""),
+    *((0, text, "") for text in ("", "<html>", "[" * 100_000)),
     (-9, "", ""),
     (1, "", "Traceback (most recent call last):\nConnectionError: reset by peer"),
-    said([]),
-    said(None),
-    said({"success": True}),
-    said({"success": None}),
-    said({"new_contract": "7"}),
-    said({"new_contract": -1}),
+    *map(said, ([], None, {"success": True}, {"success": None}, {"new_contract": "7"}, {"new_contract": -1})),
     said({"new_contract": True, "instances": None}),
-    (0, "[" * 100_000, ""),
 ]
 
 
@@ -402,11 +395,8 @@ def test_one_without_its_label_is_destroyed_and_told(market: Market) -> None:
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_key_that_may_not_rent_ends_it_at_once(market: Market, status: int) -> None:
-    market.on_create = lambda number: (
-        0,
-        "",
-        f'{{"error": true, "status_code": {status}, "msg": "lacks instance_write"}}',
-    )
+    refusal = f'{{"error": true, "status_code": {status}, "msg": "lacks instance_write"}}'
+    market.on_create = lambda number: (0, "", refusal)
     with pytest.raises(AccessDenied, match="lacks instance_write"):
         market.rent()
     assert market.created() == [1]
@@ -429,17 +419,14 @@ def test_an_account_without_credit_ends_it_at_once(market: Market, answer: Said)
 # ---------------------------------------------------------------- offers
 
 
-def test_a_host_that_is_not_wanted_is_passed_over_with_all_its_machines() -> None:
+def test_hosts_and_machines_that_are_not_wanted_are_passed_over() -> None:
     market = Market()
     market.add_offers(1, 2, host_id=9)
     market.add_offers(3, host_id=8)
-    found = market.rent(bad_hosts=(9,))
-    assert (found.offer_id, found.host_id, found.machine_id) == (3, 8, 503)
-
-
-def test_machines_that_are_not_wanted_are_passed_over(market: Market) -> None:
-    assert market.rent(bad_machines={501, 502}).offer_id == 3
-    market.rows.clear()
+    for excluded in ({"bad_hosts": (9,)}, {"bad_machines": {501, 502}}):
+        found = market.rent(**excluded)
+        assert (found.offer_id, found.host_id, found.machine_id) == (3, 8, 503)
+        market.rows.clear()
     with pytest.raises(NoOffers, match="all 3 offers are on excluded machines"):
         market.rent(bad_machines=[501, 502, 503])
 
@@ -496,17 +483,21 @@ def test_a_create_says_all_and_is_sent_once(market: Market) -> None:
     assert words[13:] == ("--onstart-cmd=-x 'a b'\n\"$c\"", "--retry", "1", "--raw")
 
 
-def test_a_bid_is_a_little_above_what_it_must_beat_and_never_above_the_price(subtests: pytest.Subtests) -> None:
-    for price, min_bid, most, bid in [
+@pytest.mark.parametrize(
+    ("price", "min_bid", "most", "bid"),
+    [
         (0.4, 0.4, 4.5, 0.42),
         (0.45, 0.4, 4.5, 0.42),
         (0.45, 0.4, 0.46, 0.41),
         (0.4, 0.4, 0.4, 0.4),
         (0.3, None, 1, 0.315),
-    ]:
-        with subtests.test(price=price, min_bid=min_bid, most=most, bid=bid):
-            offered = Offer(1, "RTX 4090", price_per_hour=price, min_bid=min_bid)
-            assert choose_bid(offered, OfferQuery(max_price_per_hour=most)) == pytest.approx(bid)
+    ],
+)
+def test_a_bid_is_a_little_above_what_it_must_beat_and_never_above_the_price(
+    price: float, min_bid: float | None, most: float, bid: float
+) -> None:
+    offered = Offer(1, "RTX 4090", price_per_hour=price, min_bid=min_bid)
+    assert choose_bid(offered, OfferQuery(max_price_per_hour=most)) == pytest.approx(bid)
 
 
 def test_a_bid_is_told_as_one(market: Market) -> None:
@@ -568,11 +559,8 @@ def test_a_slow_boot_is_waited_for_until_ssh_answers() -> None:
     market.clock.at(40.0, market.ssh.clear)
     events: list[str] = []
     assert market.ready(on_event=events.append) == VastTarget("7", "ssh5.vast.ai", 10007)
-    assert [event.removeprefix("instance 7: ")[:20] for event in events[:3]] == [
-        "no status yet",
-        "created",
-        "loading: pulling lay",
-    ]
+    begun = [event.removeprefix("instance 7: ")[:20] for event in events[:3]]
+    assert begun == ["no status yet", "created", "loading: pulling lay"]
     assert "refused" in events[3] and events[-1] == "instance 7: ready"
 
 
@@ -584,14 +572,16 @@ def test_what_never_runs_is_told_once_it_was_seen_twice(status: str) -> None:
     assert str(error).isprintable() and shows(market) == 3
 
 
-@pytest.mark.parametrize("passing", [{"actual_status": "offline"}, None])
-def test_what_was_seen_once_is_no_end(passing: Row | None) -> None:
-    assert boot(passing, LOADING, passing, RUNNING).ready().address == "ssh5.vast.ai"
-
-
-def test_a_failed_look_in_between_is_no_second_time() -> None:
-    market = boot({"actual_status": "exited"}, BROKEN, RUNNING)
-    assert market.ready().name == "7"
+@pytest.mark.parametrize(
+    "seen",
+    [
+        ({"actual_status": "offline"}, {"actual_status": "loading"}, {"actual_status": "offline"}),
+        (None, {"actual_status": "loading"}, None),
+        ({"actual_status": "exited"}, BROKEN),  # a failed look is no second time
+    ],
+)
+def test_what_was_seen_once_is_no_end(seen: tuple[Row | Said | None, ...]) -> None:
+    assert boot(*seen, RUNNING).ready().address == "ssh5.vast.ai"
 
 
 def test_one_that_waits_for_its_gpus_is_waited_for_and_one_that_is_not_to_run_is_not() -> None:
