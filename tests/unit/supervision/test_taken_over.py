@@ -12,14 +12,12 @@ from tests.fakes import Behaviour, FakeStream
 from tests.unit.rent.test_pipeline import REQUEST, World
 from tests.unit.rent.test_training_step import Machine, MainClock
 from tests.unit.supervision.test_auto_restart import CRASH, GOOD, Bench as RestartBench
-from tests.unit.supervision.test_terminate import FILES
 from tests.unit.supervision.test_watch_training import FINISHES, SAVE, Bench
 from training_monitor.core.errors import LeaseLost
 from training_monitor.core.models import Event
 from training_monitor.core.outcomes import TerminationPlan
 from training_monitor.core.store import Store
 from training_monitor.supervision.terminate import is_terminating, past_termination
-from training_monitor.supervision.watcher import TrainingWatcher
 from training_monitor.vast.training_request import JobState
 
 HANGS = Behaviour(total=2000, hang_after=600, save_every=100)
@@ -50,9 +48,8 @@ def test_a_machine_taken_over_during_the_upload_is_kept(tmp_path: Path, does: Be
         bench.watch(SAVE)
     assert bench.vast.destroyed == [] and bench.vast.instances == ["7"]
     assert "instance_destroyed" not in bench.told and "upload_finished" in bench.told
-    watcher = TrainingWatcher(bench.target, FILES, store=Store(bench.folder), transport=bench.transport)
-    past = past_termination(watcher)
-    assert past and not past.success and not is_terminating(watcher)
+    past = past_termination(bench.watcher())
+    assert past and not past.success and not is_terminating(bench.watcher())
     assert past.destroyed is False and "bob@node7" in str(past.kept) and past.uploads[0].verified
 
 

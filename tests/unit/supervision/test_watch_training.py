@@ -12,31 +12,16 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import (
-    BUSY,
-    EPOCH,
-    IDLE,
-    NO_TOKEN,
-    Behaviour,
-    FakeClock,
-    FakeStream,
-    FakeTraining,
-    FakeTransport,
-    FakeVast,
-    gpu_answer,
-)
+from tests.fakes import BUSY, EPOCH, IDLE, NO_TOKEN, Behaviour, FakeClock, FakeStream, gpu_answer
 from tests.sweeps import cases_of
 from tests.unit.killing import Killed, KillingEverything, KillingTransport
-from tests.unit.supervision.test_terminate import FILES, HUB
+from tests.unit.supervision.test_terminate import FILES, HUB, Bench as TerminateBench
 from training_monitor.cli.parsing import build_parser
 from training_monitor.core.errors import CommandTimedOut, JobNotFound, SettingsError, TargetUnreachable
-from training_monitor.core.models import Event, Progress
+from training_monitor.core.models import Progress
 from training_monitor.core.outcomes import TerminationPlan, WatchReport
 from training_monitor.core.store import Store
-from training_monitor.core.values import LogUpdate, Notice, TrainingStatus
-from training_monitor.notify import WebList
-from training_monitor.notify.notifier import TrainingNotifier
-from training_monitor.notify.outbox import Outbox
+from training_monitor.core.values import LogUpdate, TrainingStatus
 from training_monitor.supervision.terminate import is_terminating
 from training_monitor.supervision.watch import watch_training
 from training_monitor.supervision.watch_state import NOT_STALLING
@@ -48,18 +33,15 @@ SAVE = TerminationPlan(upload_to=(HUB,), destroy=True)
 JOB = {"job_id": "process:training", "output_dir": "/checkpoints", "name": "my run"}
 
 
-class Bench:
+class Bench(TerminateBench):
     """A training on a rented instance, whose GPU is idle when it makes no steps, and people who are told."""
 
+    runs_for = 0.0
+
     def __init__(self, folder: Path, does: Behaviour = HANGS, target: str = "vast://7") -> None:
-        self.folder, self.target = str(folder / "state"), target
-        self.clock = FakeClock()
-        self.there = FakeTraining(self.clock, does=does, gpus=gpu_answer(BUSY, 500), prints_every=10)
+        super().__init__(folder, does, target, gpus=gpu_answer(BUSY, 500), prints_every=10)
         if does.hang_after:
             self.clock.at(does.hang_after, lambda: setattr(self.there, "gpus", gpu_answer(IDLE)))
-        self.vast = FakeVast()
-        self.transport = self.vast.attach(FakeTransport(self.there.answer))
-        self.events: list[Event] = []
         self.statuses: list[TrainingStatus] = []
         self.stopping = threading.Event()
         self.sleeps: list[float] = []  # how long this machine is suspended after the next look
@@ -73,33 +55,15 @@ class Bench:
         self, plan: TerminationPlan | None = None, *, store: Store | None = None, job: Any = FILES, **config: Any
     ) -> WatchReport | None:
         store = store or Store(self.folder)
-        settings = {"poll_interval": 60, "grace_period": 300} | config
-        watcher = TrainingWatcher(self.target, job, settings, store=store, transport=self.transport, clock=self.clock)
-        with Outbox(TrainingNotifier([WebList()], store=Store(self.folder)), store) as outbox:
-            return watch_training(
-                watcher,
-                plan=plan,
-                outbox=outbox,
-                on_status=self._look,
-                on_event=self.events.append,
-                stopping=self.stopping,
-            )
+        watcher = self.watcher(store, job, **{"poll_interval": 60, "grace_period": 300, **config})
+        told: dict[str, Any] = {"on_status": self._look, "on_event": self.events.append, "stopping": self.stopping}
+        with self.outbox(store) as outbox:
+            return watch_training(watcher, plan=plan, outbox=outbox, **told)
 
     def watched(self, plan: TerminationPlan | None = None, **options: Any) -> WatchReport:
         report = self.watch(plan, **options)
         assert report
         return report
-
-    @property
-    def notices(self) -> list[Notice]:
-        return [kept.notice for kept in reversed(Store(self.folder).recent_notices())]
-
-    @property
-    def told(self) -> list[str]:
-        return [notice.kind for notice in self.notices]
-
-    def said(self, kind: str) -> list[str]:
-        return [event.text for event in self.events if event.kind == kind]
 
 
 class ToldLines(TrainingWatcher):
@@ -475,9 +439,7 @@ def test_every_look_that_saw_something_is_pinged_and_no_blind_one(tmp_path: Path
     bench = Bench(tmp_path, Behaviour(total=3000, save_every=None))
     bench.there.unreachable(500, 1500)
     pings = Pings(bench.clock)
-    store, settings = Store(bench.folder), {"poll_interval": 60}
-    watcher = TrainingWatcher("vast://7", FILES, settings, store=store, transport=bench.transport, clock=bench.clock)
-    watch_training(watcher, heartbeat=pings, on_status=bench.statuses.append)  # type: ignore[arg-type]
+    watch_training(bench.watcher(poll_interval=60), heartbeat=pings, on_status=bench.statuses.append)  # type: ignore[arg-type]
     assert len(pings.at) == len(bench.statuses) > 30
     assert [at for at in pings.at if 500 <= at < 1500] == []
 
@@ -547,8 +509,7 @@ def test_a_watch_called_again_tries_a_failed_upload_again_and_then_does_nothing(
     result = expected(bench, bench.watched(SAVE))
     assert result[:4] == ("finished", result[1], False, False)
     assert expected(bench, bench.watched(SAVE))[:4] == result[:4]
-    watcher = TrainingWatcher(bench.target, FILES, store=Store(bench.folder), transport=bench.transport)
-    assert not is_terminating(watcher)
+    assert not is_terminating(bench.watcher())
     bench.there.hub = type(bench.there).hub
     result = expected(bench, bench.watched(SAVE))
     assert result[:4] == ("finished", result[1], True, True)
