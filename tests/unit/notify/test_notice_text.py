@@ -60,18 +60,13 @@ def test_of_a_long_log_the_last_lines_fit_below_the_limit(subtests: pytest.Subte
     log = "\n".join(f"{number} <&> {'x' * 90}" for number in range(200))
     for name, markup in MARKUPS.items():
         with subtests.test(name):
-            said = render(
-                Notice("failed", "T", (("Reason", "r"),), "text", log=log, command="training-monitor check"), markup
-            )
+            notice = Notice("failed", "T", (("Reason", "r"),), "text", log=log, command="training-monitor check")
+            said = render(notice, markup)
             assert units(said) <= markup.limit and "\n199 " in said.replace("<pre>", "\n") and "check" in said
             assert "\n100 " not in said
-    [cut] = [Notice("failed", "T", log="y" * 9000)]
-    assert len(cut.log) == 500
-
-
-def test_secrets_of_a_log_are_masked_before_it_is_cut() -> None:
-    notice = Notice("failed", "T", log="\n".join(["password=hunter2hunter2"] * 60 + [""]))
-    assert notice.log == "\n".join(["password=***"] * 50)
+    assert len(Notice("failed", "T", log="y" * 9000).log) == 500
+    masked = Notice("failed", "T", log="\n".join(["password=hunter2hunter2"] * 60 + [""]))
+    assert masked.log == "\n".join(["password=***"] * 50), "secrets are masked before it is cut"
 
 
 def test_titles_and_fields_are_escaped_too() -> None:
@@ -108,17 +103,8 @@ def test_where_it_is_and_what_to_type_next_stand_in_every_notice_however_long(su
     ]:
         for text in ["", "x" * 50_000, "<*@" * 20_000]:
             with subtests.test(markup=markup, shown=shown, text=text):
-                notice = Notice(
-                    "failed",
-                    "Title",
-                    (("Log", text),),
-                    text,
-                    training="llama",
-                    target="vast://7",
-                    command=COMMAND,
-                    host="desk",
-                )
-                sent = render(notice, markup)
+                place = {"training": "llama", "target": "vast://7", "command": COMMAND, "host": "desk"}
+                sent = render(Notice("failed", "Title", (("Log", text),), text, **place), markup)
                 assert "Training: llama\nTarget: vast://7\n" in sent and units(sent) <= markup.limit
                 assert sent.endswith(f"Next, on desk: {shown}")
 

@@ -85,22 +85,14 @@ def test_a_state_folder_out_of_use_neither_ends_the_supervision_nor_counts(told:
     told.bench.jobs.behaviours = [Behaviour(total=3000)]
     state = Path(told.bench.folder)
     away = state.with_name("away")
-    told.bench.clock.at(200, lambda: _move(state, away))
-    told.bench.clock.at(1500, lambda: _move(away, state))
+    told.bench.clock.at(200, lambda: state.rename(away))
+    told.bench.clock.at(1500, lambda: away.rename(state))
     told.run()
     assert told.kinds == ["state_unwritable", "state_writable"] and len(told.bench.jobs.starts) == 1
     assert [at for at in told.pings if 250 <= at < 1500] == []
 
 
-def _move(source: Path, destination: Path) -> None:
-    source.rename(destination)
-
-
 # ---------------------------------------------------------------- one record
-
-
-class Clock(FakeClock):
-    """Also set back."""
 
 
 def record(store: Store, clock: FakeClock) -> tuple[OutageRecord, list[tuple[str, float]]]:
@@ -142,28 +134,22 @@ def test_a_clock_set_back_restarts_the_wait_and_repeats_nothing(tmp_path: Path) 
     assert [what for what, _ in heard] == ["gone"]
 
 
-def test_an_outage_begins_with_the_last_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_an_outage_begins_with_the_last_answer_or_the_first_failure(tmp_path: Path, is_answered: bool) -> None:
     clock = FakeClock()
     one, heard = record(Store(str(tmp_path)), clock)
-    one.end(hear(heard, "never"))
+    if is_answered:
+        one.end(hear(heard, "never"))
     clock.sleep(AFTER - 30)
     one.begin(hear(heard, "gone"))
+    clock.sleep(29 if is_answered else AFTER - 1)
+    one.begin(hear(heard, "gone"))
     assert heard == []
-    clock.sleep(30)
+    clock.sleep(1)
     one.begin(hear(heard, "gone"))
     clock.sleep(16)
     one.end(hear(heard, "back"))
     assert heard == [("gone", AFTER), ("back", AFTER + 16)]
-
-
-def test_an_outage_before_any_answer_begins_with_the_first_failure(tmp_path: Path) -> None:
-    clock = FakeClock()
-    one, heard = record(Store(str(tmp_path)), clock)
-    clock.sleep(2 * AFTER)
-    one.begin(hear(heard, "gone"))
-    clock.sleep(AFTER)
-    one.begin(hear(heard, "gone"))
-    assert heard == [("gone", AFTER)]
 
 
 def test_a_state_that_cannot_be_used_is_no_outage_of_the_target(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from training_monitor.core.values import Notice
 from training_monitor.notify import templates
 from training_monitor.notify.notice_text import PLAIN, render
@@ -26,15 +28,8 @@ Final checkpoint: step 1200
 Model will be uploaded as incomplete."""
 
 
-def stall(
-    *,
-    step: int | None = 1234,
-    total: int | None = 5000,
-    grace: float | None = 900.0,
-    checkpoint: int | None = 1200,
-    generation: int = 0,
-) -> Notice:
-    about = About("llama", step, total, checkpoint, generation=generation)
+def stall(grace: float | None = 900.0, **known: int | None) -> Notice:
+    about = replace(About("llama", 1234, 5000, 1200), **known)  # type: ignore[arg-type]
     return templates.stall_detected(about, reason="no step for 20m", grace_seconds=grace)
 
 
@@ -45,17 +40,17 @@ def test_a_stall_is_told_in_these_words() -> None:
 
 
 def test_a_stall_that_ends_nothing_says_so() -> None:
-    assert stall(grace=None).text == "No action will be taken.\nLatest checkpoint: step 1200"
-    assert stall(grace=60).text.startswith("Auto-terminating in 1 minute unless")
-    assert stall(grace=90).text.startswith("Auto-terminating in 1.5 minutes unless")
+    assert stall(None).text == "No action will be taken.\nLatest checkpoint: step 1200"
+    assert stall(60).text.startswith("Auto-terminating in 1 minute unless")
+    assert stall(90).text.startswith("Auto-terminating in 1.5 minutes unless")
 
 
 def test_what_is_not_known_is_a_question_mark_or_left_out() -> None:
     assert dict(stall(step=None).fields)["Progress"] == "?/5000"
-    assert dict(stall(total=None).fields)["Progress"] == "1234/?"
-    assert dict(stall(total=0).fields)["Progress"] == "1234/0"
-    assert "Progress" not in dict(stall(step=None, total=None).fields)
-    assert stall(checkpoint=None).text.endswith("\nLatest checkpoint: none known")
+    assert dict(stall(total_steps=None).fields)["Progress"] == "1234/?"
+    assert dict(stall(total_steps=0).fields)["Progress"] == "1234/0"
+    assert "Progress" not in dict(stall(step=None, total_steps=None).fields)
+    assert stall(checkpoint_step=None).text.endswith("\nLatest checkpoint: none known")
 
 
 def test_an_end_is_told_in_these_words() -> None:
@@ -120,11 +115,8 @@ def test_every_event_is_its_own_and_names_the_job() -> None:
 def test_what_needs_a_person_is_high_and_what_does_not_is_low() -> None:
     high = {notice.kind for notice in every_notice() if notice.priority == "high"}
     assert {"failed", "stall_detected", "instance_kept", "loss_nan", "upload_failed"} <= high
-    assert {notice.kind for notice in every_notice() if notice.priority == "low"} == {
-        "milestone_25",
-        "milestone_50",
-        "milestone_75",
-    }
+    low = {notice.kind for notice in every_notice() if notice.priority == "low"}
+    assert low == {"milestone_25", "milestone_50", "milestone_75"}
 
 
 def test_the_texts_of_the_other_events() -> None:

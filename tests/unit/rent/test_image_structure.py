@@ -43,10 +43,8 @@ def test_what_is_wrong_is_said(subtests: pytest.Subtests) -> None:
     for data, said in [
         (png()[:-4], "is truncated: its last PNG chunk (IEND) is missing"),
         (jpeg()[:-1], "is truncated: its JPEG end marker (EOI) is missing"),
-        (
-            jpeg()[:-2] + b"\0" * 5000,
-            "is truncated: its JPEG end marker (EOI) is missing",
-        ),  # room for the rest was there
+        # room for the rest was there
+        (jpeg()[:-2] + b"\0" * 5000, "is truncated: its JPEG end marker (EOI) is missing"),
         (jpeg(segment(0xE1, jpeg()))[:-2], "is truncated: its JPEG end marker (EOI) is missing"),  # a preview has one
         (vp8()[:-1], f"is truncated: it has {len(vp8()) - 1} of {len(vp8())} bytes"),
     ]:

@@ -44,6 +44,7 @@ def test_everything_arrived() -> None:
     listing = parse_listing(row("a") + row("b\nc") + "listed\n")
     assert listing.error is None
     assert listing.files == (UploadedFile("a", 5, "abc"), UploadedFile("b\nc", 5, "abc"))
+    assert parse_listing("listed\n").error == "no file to upload"
 
 
 def test_what_is_missing_or_differs(subtests: pytest.Subtests) -> None:
@@ -59,17 +60,15 @@ def test_not_all_are_named() -> None:
     assert (listing.error or "").endswith(", ...") and len(listing.error or "") < 500
 
 
-def test_what_trying_again_does_not_heal(subtests: pytest.Subtests) -> None:
-    for state in ["no-token", "no-tool", "no-python", "denied", "disk-full"]:
-        with subtests.test(state=state):
-            assert parse_listing(f"{state}\n").final
+@pytest.mark.parametrize("state", ["no-token", "no-tool", "no-python", "denied", "disk-full"])
+def test_what_trying_again_does_not_heal(state: str) -> None:
+    assert parse_listing(f"{state}\n").final
 
 
-def test_an_unfinished_try(subtests: pytest.Subtests) -> None:
-    for text in ["", "\n", row("a"), "unlisted\n", "nonsense\n", '{"path": \n', "upload-failed 137\n"]:
-        with subtests.test(text=text):
-            listing = parse_listing(text)
-            assert listing.error is not None and listing.files == () and not listing.final
+@pytest.mark.parametrize("text", ["", "\n", row("a"), "unlisted\n", "nonsense\n", '{"path": \n', "upload-failed 137\n"])
+def test_an_unfinished_try(text: str) -> None:
+    listing = parse_listing(text)
+    assert listing.error is not None and listing.files == () and not listing.final
 
 
 @pytest.mark.parametrize(
@@ -80,23 +79,16 @@ def test_broken_lines_are_files_that_did_not_arrive(line: str) -> None:
     assert error.startswith("1 of 2 files are missing") and error.encode()
 
 
-def test_nothing_to_upload() -> None:
-    assert parse_listing("listed\n").error == "no file to upload"
-
-
-def test_wrong_arguments(subtests: pytest.Subtests) -> None:
-    for wrong in [
-        {"repo_id": "name"},
-        {"repo_id": "a/b/c"},
-        {"repo_id": "-a/b"},
-        {"repo_id": "a/b c"},
-        {"token_env": "hf_abcdefghijk lmn"},
-        {"token_env": "A;rm"},
-        {"path_in_repo": "../x"},
-        {"path_in_repo": "/x"},
-        {"path_in_repo": ""},
-        {"revision": ""},
-    ]:
-        with subtests.test(wrong=wrong):
-            with pytest.raises(SettingsError):
-                upload_to_hugging_face("local", "/x", **{"repo_id": "me/model", **wrong})  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("repo_id", ["name", "a/b/c", "-a/b", "a/b c"]),
+        ("token_env", ["hf_abcdefghijk lmn", "A;rm"]),
+        ("path_in_repo", ["../x", "/x", ""]),
+        ("revision", [""]),
+    ],
+)
+def test_wrong_arguments(name: str, values: list[str]) -> None:
+    for value in values:
+        with pytest.raises(SettingsError):
+            upload_to_hugging_face("local", "/x", **{"repo_id": "me/model", name: value})  # type: ignore[arg-type]
