@@ -52,35 +52,6 @@ def outcome(*args: Any, **options: Any) -> tuple[str, str]:
     return verdict["action"], verdict["kind"]
 
 
-# ---------------------------------------------------------------- what is not ours
-
-
-def test_what_has_no_label_of_this_owner_is_foreign_whatever_its_age_and_state(subtests: pytest.Subtests) -> None:
-    for label in [
-        None,
-        "",
-        7,
-        ["training_monitor/me/lora-1/1"],
-        {"owner": "me"},
-        "somebody's",
-        "training_monitor/other/lora-1/1",
-        "training_monitor/ME/lora-1/1",
-        "training_monitor/me/lora-1",
-        "training_monitor/me/lora-1/0",
-        "training_monitor/me/lora-1/1 ",
-        "training_monitor/me/lora-1/1\n",
-        "training_monitor/me/a/b/1",
-        "training_monitor//lora-1/1",
-        " training_monitor/me/lora-1/1",
-        "training_monitor/me/lora-1/-1",
-    ]:
-        for details in [{}, {"start_date": 0}, {"actual_status": "offline"}, {"start_date": NOW - 1e7}]:
-            with subtests.test(label=label, details=details):
-                verdict = decide(row(label, **details), job(JobState.COMPLETED), first_seen=0.0)
-                assert (verdict["action"], verdict["kind"]) == ("foreign", "foreign")
-                assert verdict["job_id"] is verdict["runtime_seconds"] is None
-
-
 # ---------------------------------------------------------------- jobs that are over
 
 

@@ -232,13 +232,19 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
 
 
 def test_foreign_machines_are_never_destroyed_whatever_their_age_and_state(bench: Bench) -> None:
-    labels = [None, "", "training_monitor/you/nobody/1", 5, {"a": 1}, "training_monitor/me"]
+    bench.add_job("done", JobState.COMPLETED)
+    ours = "training_monitor/me/done"
+    labels = [None, "", 5, {"a": 1}, ["training_monitor/me/done/1"], "somebody's", "training_monitor/me", ours]
+    labels += ["training_monitor/you/done/1", "training_monitor/ME/done/1", f"{ours}/0", f"{ours}/-1", f"{ours}/1 "]
+    labels += [f"{ours}/1\n", f" {ours}/1", "training_monitor/me/a/done/1", "training_monitor//done/1"]
     statuses = ["running", "stopped", "exited", "offline", "unknown", None, 3]
     for label, status, start in product(labels, statuses, [None, 0, EPOCH - 1e8, "x"]):
         bench.account.add(len(bench.account.rows) + 1, label, actual_status=status, start_date=start)
     for report in bench.watch(900, 5 * HOUR):
         assert not report["terminated"] and not report["alerts"] and ids(report["foreign"]) == list(bench.account.rows)
-    assert bench.account.destroyed == [] and len(bench.account.rows) == 168
+        known = {(each["kind"], each["job_id"], each["runtime_seconds"]) for each in report["foreign"]}
+        assert known == {("foreign", None, None)}
+    assert bench.account.destroyed == [] and len(bench.account.rows) == len(labels) * 28
 
 
 def test_the_owner_is_the_one_of_the_store_unless_one_is_given(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,12 +130,6 @@ def test_the_same_failure_three_times_at_the_same_step_is_the_end(bench: Bench) 
     assert report["attempts"][0]["failure"] == report["attempts"][3]["failure"]
 
 
-def test_an_error_of_the_users_own_before_any_step_is_not_tried_again(bench: Bench) -> None:
-    bench.jobs.behaviours = [Behaviour(crash_after=0.5, last_words="ModuleNotFoundError: No module named 'torchh'")]
-    report = bench.restart()
-    assert len(bench.jobs.starts) == 1 and report["reason"].startswith("restart_failed: missing_module (ModuleNotFound")
-
-
 def test_a_checkpoint_that_failed_to_load_twice_is_passed_over(bench: Bench) -> None:
     bench.jobs.checkpoints = {50: None, 100: None}
     words = "RuntimeError: PytorchStreamReader failed reading zip archive"
@@ -227,12 +221,21 @@ def test_the_supervisors_own_stop_is_no_hold(bench: Bench) -> None:
     assert bench.restart()["success"] and bench.jobs.held == {}
 
 
-def test_a_command_that_cannot_run_is_not_tried_again(bench: Bench) -> None:
-    bench.jobs.behaviours = [Behaviour(crash_after=0.5, exit_code=127, last_words="sh: 1: pyhton: not found")]
+@pytest.mark.parametrize(
+    ("exit_code", "words", "reason"),
+    [
+        (1, "ModuleNotFoundError: No module named 'torchh'", "missing_module (ModuleNotFound"),
+        (127, "sh: 1: pyhton: not found", "command_not_found (exit status 127: command not found)"),
+    ],
+)
+def test_an_error_of_the_users_own_before_any_step_is_not_tried_again(
+    bench: Bench, exit_code: int, words: str, reason: str
+) -> None:
+    bench.jobs.behaviours = [Behaviour(crash_after=0.5, exit_code=exit_code, last_words=words)]
     report = bench.restart()
     assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (False, 0, 1)
-    assert report["reason"].startswith("restart_failed: command_not_found (exit status 127: command not found)")
-    assert "pyhton: not found" in (report["attempts"][0]["reason"] or "")
+    assert report["reason"].startswith(f"restart_failed: {reason}")
+    assert words in (report["attempts"][0]["reason"] or "")
 
 
 def test_a_command_that_made_steps_is_retried_when_not_found(bench: Bench) -> None:
@@ -326,22 +329,14 @@ def test_an_unkillable_job_ends_supervision_without_a_second_job(bench: Bench) -
     assert len(bench.jobs.starts) == 1
 
 
-def test_a_job_that_a_person_stops_while_its_stop_is_tried_stays_stopped(bench: Bench) -> None:
+@pytest.mark.parametrize(("ends", "reason"), [("stopped", "stopped: stopped by a person"), ("finished", "completed")])
+def test_a_job_that_ends_while_its_stop_is_tried_has_ended_so(bench: Bench, ends: str, reason: str) -> None:
     bench.jobs.behaviours = [HANG, GOOD]
     bench.on("detected", lambda: bench.jobs.unreachable(bench.clock.elapsed, bench.clock.elapsed + 100))
-    bench.clock.at(500, bench.jobs.stop_by_person)
+    finish = lambda: bench.jobs.starts[0].finish(bench.jobs.now)  # noqa: E731
+    bench.clock.at(500, bench.jobs.stop_by_person if ends == "stopped" else finish)
     report = bench.restart()
-    assert report["reason"] == "stopped: stopped by a person"
-    assert len(bench.jobs.starts) == 1
-
-
-def test_a_job_that_finishes_before_it_could_be_stopped_has_succeeded(bench: Bench) -> None:
-    bench.jobs.behaviours = [HANG, GOOD]
-    bench.on("detected", lambda: bench.jobs.unreachable(bench.clock.elapsed, bench.clock.elapsed + 100))
-    bench.clock.at(500, lambda: bench.jobs.starts[0].finish(bench.jobs.now))
-    report = bench.restart()
-    assert (report["success"], report["reason"], len(bench.jobs.starts)) == (True, "completed", 1)
-    assert report["attempts"][0]["status"] == "SUCCEEDED"
+    assert (report["success"], report["reason"], len(bench.jobs.starts)) == (ends == "finished", reason, 1)
 
 
 def test_leftovers_of_a_dead_job_are_ended_before_the_next_start(bench: Bench) -> None:
@@ -459,13 +454,10 @@ def test_initial_job_id_is_supervised_from_where_it_is(bench: Bench) -> None:
     assert [each["job_id"] for each in report["attempts"]] == ["process:by-hand", "process:run-attempt-2"]
 
 
-def test_an_initial_job_id_that_is_not_there_raises(bench: Bench) -> None:
+def test_an_initial_job_id_that_is_not_there_and_a_second_supervisor_are_refused(bench: Bench) -> None:
     with pytest.raises(JobNotFound, match="process:nowhere"):
         bench.restart(initial_job_id="process:nowhere")
-    assert bench.jobs.starts == []
-
-
-def test_a_second_supervisor_of_the_same_job_is_refused(bench: Bench) -> None:
+    bench.transport.asked.clear()
     with Store(bench.folder).hold("local run"), pytest.raises(AlreadySupervised, match="local run"):
         bench.restart()
     assert bench.jobs.starts == [] and bench.transport.asked == []
@@ -474,16 +466,10 @@ def test_a_second_supervisor_of_the_same_job_is_refused(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"max_retries": -1},
-        {"retry_delay": -1},
-        {"stagnation_threshold": 0},
-        {"check_interval": 0},
+        *({name: -1} for name in ("max_retries", "retry_delay", "stagnation_threshold", "check_interval")),
         {"check_interval": float("nan")},
-        {"job_config": {}},
-        {"job_config": {"command": "a", "entrypoint": "b"}},
-        {"job_config": {"command": ""}},
-        {"job_config": {"command": "a", "env": ["X"]}},
-        {"job_config": COMMAND | {"env": {"NOT-A-NAME": "1"}}},
+        *({"job_config": given} for given in ({}, {"command": ""}, {"command": "a", "entrypoint": "b"})),
+        *({"job_config": COMMAND | {"env": env}} for env in (["X"], {"NOT-A-NAME": "1"})),
     ],
     ids=str,
 )

@@ -152,7 +152,6 @@ def test_four_readings_show_an_eta_that_does_not_converge(tmp_path: Path, way: s
 
 
 def test_members_that_nobody_has_looked_at_are_unknown() -> None:
-    """Row 16."""
     monitor = FleetMonitor([MemberSpec("local"), MemberSpec("ssh://somewhere")])
     for row in monitor.snapshot().rows:
         assert row.health().level == "unknown" and (row.verdict is None or row.verdict.verdict == "unknown")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -195,23 +196,28 @@ def test_the_last_checkpoint_of_a_training_counts_before_its_end(tmp_path: Path)
     assert (report.outcome, report.condition, report.state) == ("met", "checkpoint", "finished")
 
 
-def test_a_new_line_ends_it_and_an_old_one_does_not(tmp_path: Path) -> None:
+def rotate(there: There) -> None:
+    there.log, there.inode = "needle\n", 8
+
+
+@pytest.mark.parametrize(
+    ("act", "condition", "line"),
+    [
+        (lambda there: there.write("val_acc=0.93 \x1b[32mgood\x1b[0m\n"), "log=val_acc=0[.]9", "val_acc=0.93 good"),
+        (rotate, "log=^needle$", "needle"),
+        (lambda there: there.write("up with token=hf_AbCdEfGhIjKlMnOp\n"), "log=up with", "up with token=***"),
+    ],
+    ids=["a colour", "a rotation", "a secret"],
+)
+def test_a_new_line_ends_it_and_an_old_one_does_not(
+    tmp_path: Path, act: Callable[[There], None], condition: str, line: str
+) -> None:
     world = World(tmp_path)
     world.there.write("val_acc=0.91\n")
-    world.clock.at(100, lambda: world.there.write("epoch 1: val_acc=0.93 \x1b[32mgood\x1b[0m\n"))
-    report = world.wait("log=val_acc=0[.]9")
-    assert report.line == "epoch 1: val_acc=0.93 good" and 100 <= report.seconds <= 112
-    assert report.reason == "its log contains: epoch 1: val_acc=0.93 good"
-
-
-def test_the_log_is_searched_through_a_rotation(tmp_path: Path) -> None:
-    world = World(tmp_path)
-
-    def rotate() -> None:
-        world.there.log, world.there.inode = "needle\n", 8
-
-    world.clock.at(100, rotate)
-    assert world.wait("log=^needle$").line == "needle"
+    world.clock.at(100, lambda: act(world.there))
+    report = world.wait(condition)
+    assert report.line == line and 100 <= report.seconds <= 112
+    assert report.reason == f"its log contains: {line}" and "hf_AbC" not in format_record(report)
 
 
 def test_the_unfinished_last_line_of_a_training_counts(tmp_path: Path) -> None:
@@ -233,31 +239,17 @@ def test_a_log_that_cannot_be_read_from_a_cursor_is_searched_by_its_end(tmp_path
     assert report.line == "step 60/1000 loss 0.5"
 
 
-def test_a_secret_in_the_line_is_masked(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.clock.at(100, lambda: world.there.write("uploading with token=hf_AbCdEfGhIjKlMnOp\n"))
-    report = world.wait("log=uploading")
-    assert report.line and "hf_AbC" not in format_record(report)
-
-
 # ---------------------------------------------------------------- what does not end it
 
 
-def test_an_outage_ends_nothing_and_is_told_at_the_end(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.there.unreachable(100, 700)
-    report = world.wait("step=800")
-    assert report.outcome == "met" and 600 <= report.unseen_seconds <= 700
-    assert "the training could not be observed" in report.reason and any(
-        "cannot be reached" in said for said in world.said
-    )
-
-
-def test_what_ended_while_it_could_not_be_seen_is_told_afterwards(tmp_path: Path) -> None:
-    world = World(tmp_path, Behaviour(total=300))
-    world.there.unreachable(100, 7000)
-    report = world.wait("finished")
-    assert report.condition == "finished" and report.seconds >= 7000 and report.unseen_seconds > 6800
+@pytest.mark.parametrize(("condition", "total", "end"), [("step=800", 1000, 700), ("finished", 300, 7000)])
+def test_an_outage_ends_nothing_and_is_told_at_the_end(tmp_path: Path, condition: str, total: int, end: float) -> None:
+    world = World(tmp_path, Behaviour(total=total))
+    world.there.unreachable(100, end)
+    report = world.wait(condition)
+    assert report.condition == condition and report.seconds >= end and end - 200 < report.unseen_seconds <= end
+    assert "the training could not be observed" in report.reason
+    assert any("cannot be reached" in said for said in world.said)
 
 
 def test_time_runs_out_also_while_it_cannot_be_seen_and_nothing_is_known_then(tmp_path: Path) -> None:
@@ -317,6 +309,8 @@ def test_a_missing_training_raises_and_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("handle", ["", "a b", "../x", "-x", "x" * 101, "é"])
 def test_a_handle_is_a_plain_name(tmp_path: Path, handle: str) -> None:
+    with pytest.raises(JobNotFound, match="no saved wait has the handle 'mine'"):
+        World(tmp_path).go_on()
     if handle:
         with pytest.raises(SettingsError, match="handle"):
             World(tmp_path).wait("finished", handle=handle)
@@ -336,11 +330,6 @@ def test_a_wait_that_has_ended_gives_its_result_again_and_takes_no_other_conditi
         with pytest.raises(SettingsError, match="another name, because .* a wait for step=100 of local process:tr"):
             world.wait(condition, timeout=timeout)
     assert len(world.transport.asked) == asked
-
-
-def test_a_handle_that_nobody_has_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(JobNotFound, match="no saved wait has the handle 'mine'"):
-        World(tmp_path).go_on()
 
 
 def test_a_wait_without_a_handle_gets_one(tmp_path: Path) -> None:

@@ -214,11 +214,14 @@ def test_a_hang_is_reported_then_ended_saved_and_destroyed(tmp_path: Path) -> No
     assert bench.statuses[-1].timestamp - first.timestamp == 300 and stopped >= 600 + 300
 
 
-def test_without_a_plan_a_hang_is_told_and_nothing_is_ever_done(tmp_path: Path) -> None:
+@pytest.mark.parametrize("plan", [None, SAVE])
+def test_a_hang_without_a_plan_or_a_visible_process_ends_nothing(tmp_path: Path, plan: TerminationPlan | None) -> None:
     bench = Bench(tmp_path)
+    if plan:
+        bench.clock.at(500, lambda: setattr(bench.there, "has_pid_file", False))
     bench.clock.at(4000, bench.stopping.set)
-    assert bench.watch() is None
-    assert bench.told == ["milestone_25", "stall_detected"] and bench.there.stops == []
+    assert bench.watch(plan) is None and bench.there.stops == []
+    assert plan or bench.told == ["milestone_25", "stall_detected"]
 
 
 def test_a_run_that_goes_on_within_its_grace_period_is_left_alone(tmp_path: Path) -> None:
@@ -246,13 +249,6 @@ def test_a_run_whose_log_nobody_can_read_steps_from_is_never_ended(tmp_path: Pat
     bench.clock.at(3000, bench.stopping.set)
     assert bench.watch(SAVE) is None
     assert bench.there.stops == [] and bench.vast.destroyed == []
-
-
-def test_a_run_that_hangs_while_nobody_can_see_its_process_is_not_ended(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.clock.at(500, lambda: setattr(bench.there, "has_pid_file", False))
-    bench.clock.at(4000, bench.stopping.set)
-    assert bench.watch(SAVE) is None and bench.there.stops == []
 
 
 def test_the_hard_limit_ends_a_run_that_makes_progress(tmp_path: Path) -> None:
@@ -333,20 +329,17 @@ def test_an_outage_is_told_once_as_an_event_and_concludes_nothing(tmp_path: Path
     assert not {"stall_detected", "recovered"} & set(bench.told)
 
 
-def test_a_hang_during_an_outage_starts_its_grace_period_again_after_it(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.there.unreachable(950, 2500)
+@pytest.mark.parametrize("blind", ["outage", "suspended"])
+def test_a_hang_has_its_whole_grace_period_after_a_time_without_looks(tmp_path: Path, blind: str) -> None:
+    bench, back = Bench(tmp_path), 2500
+    if blind == "outage":
+        bench.there.unreachable(950, back)
+    else:
+        back = 900 + 86_400
+        bench.clock.at(900, lambda: bench.sleeps.append(86_400))
     report = bench.watched(SAVE)
     assert report.end == "terminated" and bench.told.count("stall_detected") == 1
-    assert bench.there.stops[0] >= 2500 + 300 and "recovered" not in bench.told
-
-
-def test_a_watcher_that_was_suspended_ends_nothing_when_it_wakes(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.clock.at(900, lambda: bench.sleeps.append(86_400))
-    bench.watched(SAVE)
-    [stopped] = bench.there.stops
-    assert stopped >= 900 + 86_400 + 300 and "recovered" not in bench.told
+    assert bench.there.stops[0] >= back + 300 and "recovered" not in bench.told
 
 
 def test_the_first_look_raises_what_keeps_it_from_asking(tmp_path: Path) -> None:
