@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import FakeClock, FakeTransport
+from tests.fakes import FakeClock, FakeTransport, Program
 from training_monitor.core.errors import (
     AccessDenied,
     CommandError,
@@ -56,9 +56,12 @@ class Cli:
         self.on_destroy: Callable[[tuple[str, ...], str | None], Said] = lambda words, said: self.destroyed()
         self.calls: list[tuple[str, ...]] = []
         self.transport = FakeTransport(lambda script: ("", 127))
-        self.transport.register(["vastai", "show", "instances", "--raw"], self._list)
-        self.transport.register(["vastai", "show", "instance"], self._show)
-        self.transport.register(["vastai", "destroy", "instance"], self._destroy)
+        for words, act in (
+            (("show", "instances", "--raw"), lambda argv, typed: self.show(argv)),
+            (("show", "instance"), lambda argv, typed: self.show_one(argv)),
+            (("destroy", "instance"), lambda argv, typed: self.on_destroy(argv, typed)),
+        ):
+            self.transport.register(["vastai", *words], self._recorded(act))
 
     def destroyed(self) -> Said:
         if 7 not in self.numbers:
@@ -75,17 +78,12 @@ class Cli:
             return page(*self.numbers)
         return self.listings.pop(0) if len(self.listings) > 1 else self.listings[0]
 
-    def _list(self, words: tuple[str, ...], said: str | None) -> CommandResult:
-        self.calls.append(words)
-        return CommandResult(words, *self.show(words), 0.1)
+    def _recorded(self, act: Callable[[tuple[str, ...], str | None], Said]) -> Program:
+        def run(words: tuple[str, ...], typed: str | None) -> CommandResult:
+            self.calls.append(words)
+            return CommandResult(words, *act(words, typed), 0.1)
 
-    def _show(self, words: tuple[str, ...], said: str | None) -> CommandResult:
-        self.calls.append(words)
-        return CommandResult(words, *self.show_one(words), 0.1)
-
-    def _destroy(self, words: tuple[str, ...], said: str | None) -> CommandResult:
-        self.calls.append(words)
-        return CommandResult(words, *self.on_destroy(words, said), 0.1)
+        return run
 
     def destroys(self) -> list[tuple[str, ...]]:
         return [words for words in self.calls if words[1] == "destroy"]

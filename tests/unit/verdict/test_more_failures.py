@@ -32,14 +32,6 @@ def test_an_exception_no_table_knows_is_found_where_a_traceback_ends() -> None:
     assert (found.category, found.action, found.evidence) == ("runtime_error", "restart", "mylib.OutOfTapes: drive 3")
 
 
-def test_a_name_with_a_colon_outside_a_traceback_is_no_exception() -> None:
-    assert classify_failure("mylib.OutOfTapes: drive 3").action == "ignore"
-
-
-def test_advice_behind_an_exception_does_not_hide_it() -> None:
-    assert classify_failure("OSError: the loader gave up. Please check the mount").category == "runtime_error"
-
-
 def test_an_error_of_a_bus_or_switch_is_a_fault_unless_it_is_corrected_or_not_fatal(subtests: pytest.Subtests) -> None:
     for line, is_fault in [
         ("pcieport 0000:00:03.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer", True),
