@@ -209,12 +209,6 @@ def test_a_2fa_session_that_ended_is_followed_by_the_list_with_the_other_key() -
     assert len(cli.calls) == 2 and cli.calls[0] == cli.calls[1]
 
 
-def test_an_old_version_lists_all_at_once() -> None:
-    cli = OldCli()
-    assert [row["id"] for row in list_instances(transport=cli.transport)] == [6, 7, 8]
-    assert cli.calls[-1] == ("vastai", "show", "instances", "--raw")
-
-
 def found(cli: Cli, number: str = "7", clock: FakeClock | None = None) -> object:
     return find_instance(number, transport=cli.transport, clock=clock or FakeClock())
 
@@ -236,12 +230,9 @@ def test_gone_is_what_two_answers_some_seconds_apart_do_not_know() -> None:
 @pytest.mark.parametrize("listing", [page(), page(6), page(6, total_instances=1)])
 def test_a_listing_that_lacks_an_instance_proves_nothing_alone(listing: Said) -> None:
     assert found(Cli(listing)) == {"id": 7}
-
-
-def test_an_instance_that_show_does_not_know_and_the_listing_has_is_there() -> None:
     cli = Cli()
     cli.show_one = lambda words: (0, '{"instances": null}', "")  # type: ignore[method-assign]
-    assert found(cli) == {"id": 7}
+    assert found(cli) == {"id": 7}, "nor does a show that lacks it"
 
 
 @pytest.mark.parametrize("listing", ["page_429", "page_500", "page_answer_empty", "page_answer_null"])
@@ -295,17 +286,23 @@ def test_a_destroy_is_sent_even_if_a_listing_lacks_the_instance(subtests: pytest
 
 
 def test_one_that_goes_without_an_acknowledgement_is_gone_and_not_destroyed(subtests: pytest.Subtests) -> None:
-    for said in [*map(recorded, ("destroy_garbage", "destroy_gone", "destroy_says_no", "page_down")), (0, "", "")]:
+    for said in [
+        *map(recorded, ("destroy_garbage", "destroy_gone", "destroy_says_no", "page_down")),
+        (0, "", ""),
+        None,
+    ]:
         with subtests.test(said=said):
             cli = Cli()
 
-            def lost(words: tuple[str, ...], typed: str | None, cli: Cli = cli, said: Said = said) -> Said:
-                cli.destroyed()
-                return said
+            def lost(words: tuple[str, ...], typed: str | None, cli: Cli = cli, said: Said | None = said) -> Said:
+                answer = cli.destroyed()
+                return answer if said is None else said
 
             cli.on_destroy = lost
+            if said is None:
+                cli.numbers.remove(7)  # it is gone already, and asked to go all the same
             destruction = destroy_instance("7", transport=cli.transport, clock=FakeClock())
-            assert destruction == Destruction(7, acknowledged=False)
+            assert destruction == Destruction(7, acknowledged=False) and len(cli.destroys()) == 1
 
 
 def test_whoever_waits_for_an_instance_to_go_is_told_for_how_long_at_most() -> None:
@@ -317,26 +314,15 @@ def test_whoever_waits_for_an_instance_to_go_is_told_for_how_long_at_most() -> N
     assert len(told) > 5
 
 
-def test_one_that_is_gone_already_is_asked_to_go_all_the_same() -> None:
-    cli = Cli()
-    cli.numbers.remove(7)
-    assert destroy_instance("7", transport=cli.transport, clock=FakeClock()) == Destruction(7, acknowledged=False)
-    assert len(cli.destroys()) == 1
-
-
-def test_an_old_version_is_answered_on_stdin() -> None:
+def test_an_old_version_lists_all_at_once_and_is_answered_on_stdin() -> None:
     cli = OldCli()
+    assert [row["id"] for row in list_instances(transport=cli.transport)] == [6, 7, 8]
+    assert cli.calls[-1] == ("vastai", "show", "instances", "--raw")
     destroy_instance("7", transport=cli.transport, clock=FakeClock())
-    assert cli.destroys() == [
-        ("vastai", "destroy", "instance", "7", "-y", "--retry", "1"),
-        ("vastai", "destroy", "instance", "7"),
-    ]
-    assert cli.numbers == [6, 8]
-
-
-def test_a_version_that_asks_in_spite_of_the_option_is_answered() -> None:
+    plain = ("vastai", "destroy", "instance", "7")
+    assert cli.destroys() == [(*plain, "-y", "--retry", "1"), plain] and cli.numbers == [6, 8]
     cli = OldCli()
-    cli.on_destroy = lambda words, said: cli.asks(words[:-1], said)
+    cli.on_destroy = lambda words, said: cli.asks(words[:-1], said)  # it asks in spite of the option
     destroy_instance("7", transport=cli.transport, clock=FakeClock())
     assert cli.numbers == [6, 8]
 

@@ -65,27 +65,20 @@ def test_a_price_that_changes_at_every_look_takes_a_bounded_record() -> None:
     assert len(rental.prices) == MOST_PRICES and spent_by([rental], 30.0 * 2999).dollars == pytest.approx(dollars)
 
 
-def test_the_first_known_price_counts_from_the_beginning() -> None:
+def test_the_first_known_price_counts_from_the_beginning_and_a_stopped_one_pays_for_its_disk() -> None:
     rental = note_sight(replace(RENTAL, price_per_hour=None), row(2.0), HOUR)
     assert spent_by([rental], 2 * HOUR).dollars == 4.0 and rental.prices == ()
-
-
-def test_a_stopped_machine_pays_for_its_disk_only() -> None:
     stopped = row(actual_status="exited", intended_status="stopped", storage_total_cost=0.1)
     assert spent_by([note_sight(RENTAL, stopped, HOUR)], 3 * HOUR).dollars == pytest.approx(1.2)
 
 
-def test_an_acknowledged_end_counts_and_a_later_answer_does_not_move_it() -> None:
+def test_an_acknowledged_end_counts_and_only_a_later_sight_moves_it() -> None:
     rental = note_sent(note_sight(RENTAL, row(), 10.0), 20.0)
     rental = note_answer(rental, 20.0, 22.0, acknowledged=True)
     late = note_answer(note_sent(rental, 900.0), 900.0, 901.0, acknowledged=False)
     assert note_end(late).ended_at == 22.0 and note_end(note_end(late)) == note_end(late)
-
-
-def test_a_machine_seen_after_its_end_lasted_until_the_next() -> None:
-    rental = note_answer(note_sent(RENTAL, 20.0), 20.0, 22.0, acknowledged=True)
-    rental = note_answer(note_sent(note_sight(rental, row(), 50.0), 60.0), 60.0, 61.0, acknowledged=True)
-    assert note_end(rental).ended_at == 61.0
+    again = note_answer(note_sent(note_sight(rental, row(), 50.0), 60.0), 60.0, 61.0, acknowledged=True)
+    assert note_end(again).ended_at == 61.0
 
 
 def test_a_machine_ended_when_it_was_last_seen_or_asked_to_go() -> None:
