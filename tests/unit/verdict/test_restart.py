@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -87,15 +88,12 @@ def test_the_same_failure_three_times_without_progress_stops() -> None:
     assert decide_restart(entries(CRASH, CRASH, progress=None), CRASH, None, POLICY).restart, "progress is unknown"
 
 
-def test_a_long_line_of_a_log_is_cut_without_the_space_before_the_cut() -> None:
-    long = replace(CRASH, evidence=f"{'x' * 159} {'y' * 9}")
-    assert f"({'x' * 159} ...)" in decide_restart((), long, True, POLICY).reason
-
-
 def test_another_failure_in_between_is_counted_by_the_budget_alone() -> None:
     assert decide_restart(entries(CRASH, OTHER), CRASH, False, POLICY).restart
     found = decide_restart(entries(CRASH, OTHER, CRASH, OTHER), ECC, False, POLICY)
     assert not found.restart and found.reason.startswith("max_retries_reached: 4 restarts without progress")
+    long = replace(CRASH, evidence=f"{'x' * 159} {'y' * 9}")  # cut without the space before the cut
+    assert f"({'x' * 159} ...)" in decide_restart((), long, True, POLICY).reason
 
 
 def test_progress_refills_the_budget_and_resets_the_delay() -> None:
@@ -119,11 +117,8 @@ def test_a_users_error_is_tried_once_more_only_after_progress() -> None:
     assert decide_restart([], USER, True, POLICY).restart
     assert decide_restart(entries(CRASH, progress=True), USER, False, POLICY).restart
     assert not decide_restart(entries(USER, progress=True), USER, True, POLICY).restart
-
-
-@pytest.mark.parametrize("failure", [NAN, PERSON])
-def test_nan_and_a_persons_stop_are_never_restarted(failure: Failure) -> None:
-    assert not decide_restart(entries(CRASH, progress=True), failure, True, POLICY).restart
+    for never in (NAN, PERSON):
+        assert not decide_restart(entries(CRASH, progress=True), never, True, POLICY).restart
 
 
 def test_a_hardware_fault_names_the_node_to_avoid() -> None:
@@ -144,13 +139,10 @@ def blamed(*deaths: tuple[Failure, bool | None], budget: int = 4) -> tuple[tuple
     return found.bad_checkpoints, found.suspect_checkpoints
 
 
-def test_a_checkpoint_that_failed_to_load_twice_is_bad() -> None:
+def test_a_checkpoint_that_failed_to_load_twice_is_bad_unless_steps_were_made_from_it() -> None:
     assert blamed((CORRUPT, False)) == ((), ())
     assert blamed((CORRUPT, False), (CORRUPT, False)) == ((STEP_5,), ())
     assert blamed((CORRUPT, False), (HUB, False), (CORRUPT, False)) == ((STEP_5,), ())
-
-
-def test_a_checkpoint_from_which_steps_were_made_is_not_to_blame() -> None:
     assert blamed(*[(CORRUPT, False)] * 3, (CRASH, True)) == ((), ())
     assert blamed((CRASH, True), *[(CRASH, False)] * 3) == ((), ())
 
@@ -179,12 +171,9 @@ def test_after_three_failures_an_older_checkpoint_is_tried() -> None:
 
 
 def test_a_bad_checkpoint_is_passed_over() -> None:
-    found = [Checkpoint("/c/step_5", 5, 9, True), Checkpoint("/c/step_9", 9, 9, True)]
-    problems = {"/c/step_9": "loading it failed twice"}
-    choice = choose_resume(
-        listing(found), wrote_one=True, fresh_start=False, problem_of=lambda each: problems.get(each.path)
-    )
-    assert choice.checkpoint == found[0]
+    problem_of = lambda each: "loading it failed twice" if each.step == 9 else None  # noqa: E731
+    choice = choose_resume(listing([good(5), good(9)]), wrote_one=True, fresh_start=False, problem_of=problem_of)
+    assert choice.checkpoint == good(5)
     assert [each.problem for each in choice.refused] == ["loading it failed twice"]
 
 
@@ -206,16 +195,12 @@ def test_a_checkpoint_that_was_written_again_is_another_content() -> None:
 # ---------------------------------------------------------------- where to resume
 
 
-def good(step: int) -> Checkpoint:
-    return Checkpoint(f"/c/step_{step}", step, 1, True)
+def good(step: int, is_complete: bool | None = True, problem: str | None = None) -> Checkpoint:
+    return Checkpoint(f"/c/step_{step}", step, 1, is_complete, problem)
 
 
-def bad(step: int) -> Checkpoint:
-    return Checkpoint(f"/c/step_{step}", step, 1, False, "truncated")
-
-
-def unknown(step: int) -> Checkpoint:
-    return Checkpoint(f"/c/step_{step}", step, None, None, "not looked into")
+bad = partial(good, is_complete=False, problem="truncated")
+unknown = partial(good, is_complete=None, problem="not looked into")
 
 
 def listing(checkpoints: list[Checkpoint], unlisted: int = 0) -> CheckpointListing:

@@ -35,9 +35,8 @@ BACKWARD = stack(
 BARRIER = stack(call("barrier", C10D, 4900), *ALL_REDUCE[1:], call("main", line=133))
 POLLING = (call("select", f"{STD}/selectors.py", 415), call("wait", f"{STD}/multiprocessing/connection.py", 948))
 NEXT = stack(*POLLING, call("_try_get_data", DATALOADER), call("__next__", DATALOADER), call("train", line=80), MAIN)
-UPLOADING = stack(
-    call("readinto", f"{STD}/socket.py"), call("urlopen", f"{PACKAGES}/urllib3/pool.py"), call("save", line=60), MAIN
-)
+RECEIVES = (call("readinto", f"{STD}/socket.py"), call("urlopen", f"{PACKAGES}/urllib3/pool.py"))
+UPLOADING = stack(*RECEIVES, call("save", line=60), MAIN)
 WAITS, IDLES, COMPUTES = (RankGpu(0, 100.0, 0.2),), (RankGpu(0, 0.0, 0.1),), (RankGpu(0, 100.0, 0.9),)
 
 
@@ -93,10 +92,9 @@ def test_who_computes_where_the_others_wait_is_late() -> None:
     ranks[2] = replace(ranks[2], state="R", cpu_cores=1.0, waits_for=None, uses_gpu=False)
     culprits, confidence, text = told(*ranks)
     assert (culprits, confidence) == ([2], "high")
-    assert text == (
-        "3 of 4 ranks wait in Tensor.backward, called at train.py:90; rank 2 (pid 102) is in Tensor.backward, called "
-        "at train.py:90, which computes (1.0 CPUs): look there."
-    )
+    place = "in Tensor.backward, called at train.py:90"
+    late = f"rank 2 (pid 102) is {place}, which computes (1.0 CPUs): look there."
+    assert text == f"3 of 4 ranks wait {place}; {late}"
     ranks[2] = replace(ranks[0], rank=2, pid=102, waits_for=DISK)
     assert told(*ranks)[:2] == ([2], "high")
 
@@ -117,12 +115,9 @@ def test_of_two_ranks_the_one_with_work_of_its_own_is_late(late: Rank, is_pod: b
     assert told(*(without_gpus(*ranks) if is_pod else ranks))[:2] == ([1], "medium")
 
 
-def test_of_two_that_may_both_wait_none_is_accused() -> None:
+def test_of_two_that_may_both_wait_none_is_accused_and_a_rank_whose_gpu_idles_computes() -> None:
     assert told(spinning(0, 2), in_barrier(1, 2))[0] == []
     assert told(a_rank(0, BACKWARD, 2, waits_for=LOCK), in_barrier(1, 2))[0] == []
-
-
-def test_a_rank_whose_gpu_idles_computes() -> None:
     ranks = [spinning(each) for each in range(4)]
     ranks[2] = replace(spinning(2), gpus=IDLES, stacks=stack(call("tokenize", "/w/data.py", 7), MAIN))
     culprits, confidence, text = told(*ranks)
@@ -175,18 +170,6 @@ def test_a_function_named_like_a_collective_may_write_a_checkpoint() -> None:
     assert text.startswith("3 of 4 ranks wait in gather_object in save, called at train.py:60; rank 2 (pid 102) is in")
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        Frame("Tensor.__reduce_ex__", f"{PACKAGES}/torch/_tensor.py"),
-        Frame("Tensor._reduce_ex_internal", f"{PACKAGES}/torch/_tensor.py"),
-        Frame("send_to_device", f"{PACKAGES}/accelerate/utils/operations.py"),
-    ],
-)
-def test_what_only_sounds_like_a_collective(frame: Frame) -> None:
-    assert waits_for_others(a_rank(0, stack(frame, TRAIN))) is None
-
-
 @pytest.mark.parametrize("function", ["gather_and_upload", "wait_and_save", "reduce_metrics"])
 def test_an_own_function_with_the_name_of_a_collective_excuses_nobody_from_one(function: str) -> None:
     barrier = stack(call("barrier", C10D, 4900), call(function, line=70), MAIN)
@@ -195,7 +178,11 @@ def test_an_own_function_with_the_name_of_a_collective_excuses_nobody_from_one(f
     assert told(*ranks)[:2] == ([0], "high")
 
 
-def test_a_decorator_of_a_library_is_not_where_a_rank_is() -> None:
+def test_what_only_sounds_like_a_collective_or_decorates_is_not_where_a_rank_is() -> None:
+    tensor, operations = f"{PACKAGES}/torch/_tensor.py", f"{PACKAGES}/accelerate/utils/operations.py"
+    names = {"Tensor.__reduce_ex__": tensor, "Tensor._reduce_ex_internal": tensor, "send_to_device": operations}
+    for name, file in names.items():
+        assert waits_for_others(a_rank(0, stack(Frame(name, file), TRAIN))) is None, name
     norm = call("_NormPartial._reduce_value", f"{PACKAGES}/torch/distributed/tensor/ops.py")
     clip = call("clip_grad_norm_", f"{PACKAGES}/torch/nn/utils/clip_grad.py")
     wrapper = call("_no_grad.<locals>._no_grad_wrapper", f"{PACKAGES}/torch/nn/utils/clip_grad.py")
