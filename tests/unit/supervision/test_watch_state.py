@@ -127,24 +127,14 @@ def test_a_line_ends_with_either_sign_and_empty_ones_are_none(end: str) -> None:
 OLD = "".join(f"step {number}/999 loss 0.5\n" for number in range(1, 200))
 
 
-def test_without_a_cursor_each_line_counts_once() -> None:
+def test_without_a_cursor_each_line_counts_once_and_half_a_line_is_none() -> None:
     watched = Watched(kept=True)
-    assert len(watched.tail(OLD)) == 199
-    assert watched.tail(OLD) == []
-    assert watched.tail(f"{OLD[1000:]}step 200/999\n") == ["step 200/999"]
-    assert watched.tail("step 900/999\nstep 901/999\n") == ["step 900/999", "step 901/999"]
-
-
-def test_half_a_line_at_the_end_of_such_a_log_is_no_line() -> None:
-    watched = Watched(kept=True)
+    assert watched.tail("") == [] and watched.look().progress == Progress()
     assert watched.tail(f"{OLD}step 2")[-1] == "step 199/999 loss 0.5"
     assert watched.tail(f"{OLD}step 200/999\nst") == ["step 200/999"]
-    assert watched.tail(f"{OLD}step 200/999\nstep 201/999\n") == ["step 201/999"]
-
-
-def test_a_log_that_is_not_there_adds_nothing() -> None:
-    watched = Watched()
-    assert watched.tail("") == [] and watched.look().progress == Progress()
+    assert watched.tail(f"{OLD}step 200/999\n") == []
+    assert watched.tail(f"{OLD[1000:]}step 200/999\nstep 201/999\n") == ["step 201/999"]
+    assert watched.tail("step 900/999\nstep 901/999\n") == ["step 900/999", "step 901/999"]
 
 
 def test_the_recent_output_is_the_last_hundred_lines_with_the_open_one() -> None:
@@ -212,14 +202,11 @@ def test_epochs_of_unknown_length_are_not_counted_twice() -> None:
 # ---------------------------------------------------------------- looks
 
 
-def test_a_clock_that_goes_back_adds_no_look_and_breaks_nothing() -> None:
+def test_a_clock_that_goes_back_adds_no_look_and_an_unknown_job_is_not_ended() -> None:
     watched = Watched()
     watched.look()
     watched.look(after=-3600)
     assert len(watched.state.looks.all()) == 1
-
-
-def test_an_unknown_job_is_unknown_and_not_ended() -> None:
     status = Watched().look(Look(view=JobView("j", JobStatus.UNKNOWN)))
     assert status.is_running is None and status.status is JobStatus.UNKNOWN
 

@@ -130,11 +130,12 @@ def test_the_log_is_read_behind_the_cursor_and_judging_again_asks_nothing(bench:
 # ---------------------------------------------------------------- the store
 
 
-def test_another_watcher_goes_on_where_the_first_one_was(bench: Bench) -> None:
+def test_another_watcher_goes_on_where_the_first_one_was_but_not_for_another_run(bench: Bench) -> None:
     first = bench.watcher()
     [before] = bench.polls(first)
     [after] = bench.polls(bench.watcher())
     assert len(after.totals["loss_history"]) == 120 > len(before.totals["loss_history"])
+    assert not bench.watcher({"log_file": "/other.log"}).state.looks.all()
 
 
 def test_a_new_watcher_at_every_poll_sees_the_hang_that_one_watcher_sees(tmp_path: Path) -> None:
@@ -146,11 +147,6 @@ def test_a_new_watcher_at_every_poll_sees_the_hang_that_one_watcher_sees(tmp_pat
         statuses = [bench.polls(bench.watcher() if fresh else watcher)[0] for _ in range(30)]
         kinds.append([status.stall.kind for status in statuses])
     assert kinds[0] == kinds[1] and kinds[0][-1] == "hang_idle" and kinds[0][5] is None
-
-
-def test_two_runs_of_one_target_do_not_share_what_was_seen(bench: Bench) -> None:
-    bench.polls(bench.watcher())
-    assert not bench.watcher({"log_file": "/other.log"}).state.looks.all()
 
 
 def test_what_was_told_is_kept_with_what_was_seen(bench: Bench) -> None:
@@ -192,31 +188,25 @@ def test_a_log_that_cannot_be_read_raises_and_counts_nothing(bench: Bench, monke
     with pytest.raises(CommandError, match="no permission"):
         bench.polls(watcher)
     assert len(watcher.state.looks.all()) == 1
-
-
-def test_a_job_that_is_not_there_is_not_found(bench: Bench) -> None:
     with pytest.raises(JobNotFound, match="process:nope"):
         bench.watcher("process:nope").poll()
 
 
-def test_gpus_and_checkpoints_that_cannot_be_asked_leave_the_rest(bench: Bench) -> None:
+def test_what_cannot_be_asked_leaves_the_rest(bench: Bench) -> None:
+    watcher = bench.watcher()
     bench.there.gpus = ""
+    listed = bench.there._list_checkpoints
     bench.there._list_checkpoints = lambda: "state=no permission to enter it\n"  # type: ignore[method-assign]
-    [status] = bench.polls(bench.watcher())
+    [status] = bench.polls(watcher)
     assert status.progress.step == 60 and status.is_running
     assert status.checkpoints is None and any("permission" in error for error in status.errors)
-
-
-def test_without_a_pid_file_nobody_knows_whether_it_runs(bench: Bench) -> None:
+    bench.there._list_checkpoints = listed  # type: ignore[method-assign]
     bench.there.has_pid_file = False
-    [status] = bench.polls(bench.watcher())
+    [status] = bench.polls(watcher)
     assert status.is_running is None and status.status is JobStatus.UNKNOWN
     assert status.message and "no such file" in status.message
-
-
-def test_a_missing_log_is_no_error(bench: Bench) -> None:
-    bench.there.has_log = False
-    [status] = bench.polls(bench.watcher())
+    bench.there.has_pid_file, bench.there.has_log = True, False
+    [status] = bench.polls(bench.watcher({**FILES, "log_file": "/run/other.log"}))
     assert status.is_running is True and status.progress.step is None and status.recent_output == ""
 
 
@@ -228,6 +218,10 @@ def test_checkpoints_are_those_of_the_output_directory(bench: Bench) -> None:
     [status] = bench.polls(watcher, 2)[-1:]
     assert status.checkpoints is not None and [each.step for each in status.checkpoints] == [50, 100]
     assert watcher.get_checkpoints() == list(status.checkpoints)
+    without = bench.watcher({"log_file": "/run/train.log"})
+    assert without.poll().checkpoints is None
+    with pytest.raises(SettingsError, match="output_dir"):
+        without.get_checkpoints()
 
 
 def listings(bench: Bench) -> int:
@@ -262,27 +256,14 @@ def test_the_last_checkpoints_of_a_run_that_has_ended_are_listed_at_once(tmp_pat
     assert watcher.last_look and watcher.last_look.checkpoints == ended.checkpoints
 
 
-def test_without_an_output_directory_there_are_none_to_ask_for(bench: Bench) -> None:
-    watcher = bench.watcher({"log_file": "/run/train.log"})
-    [status] = bench.polls(watcher)
-    assert status.checkpoints is None
-    with pytest.raises(SettingsError, match="output_dir"):
-        watcher.get_checkpoints()
-
-
-def test_a_training_that_is_started_again_is_a_new_generation(bench: Bench) -> None:
-    watcher = bench.watcher()
-    bench.polls(watcher, 2)
-    bench.there.begin_again(LONG, first_step=100)
-    assert [status.generation for status in bench.polls(watcher, 2)] == [1, 1]
-
-
-def test_a_rotated_log_loses_and_repeats_nothing(bench: Bench) -> None:
+def test_a_rotated_log_loses_nothing_and_a_new_start_is_a_new_generation(bench: Bench) -> None:
     watcher = bench.watcher()
     bench.polls(watcher)
     bench.there.log, bench.there.inode = "", 8
     [status] = bench.polls(watcher)
     assert len(status.totals["loss_history"]) == 120
+    bench.there.begin_again(LONG, first_step=120)
+    assert [status.generation for status in bench.polls(watcher, 2)] == [1, 1]
 
 
 # ---------------------------------------------------------------- stopping
