@@ -130,9 +130,11 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_a_log_is_kept_to_its_last_line_though_no_connection_holds(world: World) -> None:
+def test_a_log_is_kept_to_its_last_line_though_neither_a_connection_nor_the_market_holds(world: World) -> None:
     world.machine.behaviours = [replace(QUIET, last_words="Training completed")]
-    assert world.run() is JobState.UPLOADING
+    with world.training() as step:
+        world.market_answers = False
+        assert world.train(step) is JobState.UPLOADING
     assert world.log == [*steps(100), "Training completed"]
 
 
@@ -147,13 +149,6 @@ def test_that_a_training_is_over_is_told_after_the_last_line_of_its_log(tmp_path
     assert shown == [*steps(100), "finished"]
 
 
-def test_a_log_is_kept_while_the_market_does_not_answer(world: World) -> None:
-    with world.training() as step:
-        world.market_answers = False
-        assert world.train(step) is JobState.UPLOADING
-    assert world.log == steps(100)
-
-
 def test_last_words_of_a_failed_attempt_are_kept(world: World) -> None:
     crash = replace(QUIET, crash_after=25.0, last_words="RuntimeError: boom")
     world.machine.behaviours = [crash, QUIET]
@@ -161,7 +156,8 @@ def test_last_words_of_a_failed_attempt_are_kept(world: World) -> None:
     assert world.log == [*steps(25), "RuntimeError: boom", *steps(100)]
 
 
-def test_a_machine_that_does_not_answer_at_the_end_is_asked_again_for_the_rest(world: World) -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_machine_that_does_not_answer_at_the_end_is_asked_again_for_the_rest(world: World, is_killed: bool) -> None:
     world.machine.is_lost_at_the_end = True
     with world.training() as step:
         for _ in range(2):
@@ -169,15 +165,8 @@ def test_a_machine_that_does_not_answer_at_the_end_is_asked_again_for_the_rest(w
                 world.train(step)
         assert world.context.job.state is JobState.TRAINING
         world.machine.is_lost_at_the_end = False
-        assert (world.train(step), world.log) == (JobState.UPLOADING, steps(100))
-
-
-def test_whoever_goes_on_after_a_kill_keeps_the_rest_once(world: World) -> None:
-    world.machine.is_lost_at_the_end = True
-    with pytest.raises(TargetUnreachable):
-        world.run()
-    world.machine.is_lost_at_the_end = False
-    assert world.run() is JobState.UPLOADING
+        assert is_killed or world.train(step) is JobState.UPLOADING
+    assert not is_killed or world.run() is JobState.UPLOADING  # whoever goes on keeps the rest once
     assert world.log == steps(100)
 
 
@@ -189,11 +178,14 @@ def test_a_log_that_cannot_be_read_does_not_keep_the_model_from_being_saved(worl
     assert "attempt-1 was not saved" in warning
 
 
-def test_a_training_that_failed_waits_for_no_machine_that_does_not_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_training_that_failed_waits_for_no_machine_and_warns_of_no_log(tmp_path: Path, starts: bool) -> None:
     world = World(tmp_path, max_retries=0)
     world.machine.behaviours, world.machine.is_lost_at_the_end = [replace(QUIET, crash_after=25.0)], True
+    world.machine.refuse_starts = None if starts else "no such folder"
     assert world.run() is JobState.DESTROYING
     assert world.context.job.work.outcome is JobState.FAILED
+    assert starts or world.context.job.work.warnings == ()
 
 
 @pytest.mark.parametrize(("most", "end"), [(2, JobState.REPLACING), (1, JobState.UPLOADING)])
@@ -204,13 +196,6 @@ def test_a_training_that_a_gpu_ended_goes_on_where_it_is_on_the_last_machine_it_
     words = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
     world.machine.behaviours = [replace(QUIET, crash_after=25.0, last_words=words), QUIET]
     assert world.run() is end
-
-
-def test_a_training_that_was_never_started_has_no_log_to_warn_of(tmp_path: Path) -> None:
-    world = World(tmp_path, max_retries=0)
-    world.machine.refuse_starts = "no such folder"
-    assert world.run() is JobState.DESTROYING
-    assert (world.context.job.work.outcome, world.context.job.work.warnings) == (JobState.FAILED, ())
 
 
 def test_the_newest_step_stays_when_an_older_part_of_the_log_is_read_again(world: World) -> None:
