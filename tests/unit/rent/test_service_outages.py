@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,26 +58,15 @@ def test_a_machine_out_of_reach_is_told_once_with_its_job_and_not_pinged_for(tmp
 def test_a_worker_without_its_state_folder_reports_it_and_recovers(tmp_path: Path) -> None:
     state, away, clock, stopping = tmp_path / "state", tmp_path / "away", FakeClock(), threading.Event()
     store, pings = Store(str(state)), Pings(clock)
-    clock.at(100, lambda: _move(state, away))
-    clock.at(1500, lambda: _move(away, state))
+    clock.at(100, lambda: state.rename(away))
+    clock.at(1500, lambda: away.rename(state))
     clock.at(1700, stopping.set)
     with Outbox(TrainingNotifier([WebList()], store=store), store) as outbox:
-        run_worker(
-            sweep=False,
-            config=ServiceConfig(),
-            outbox=outbox,
-            heartbeat=pings,  # type: ignore[arg-type]
-            stopping=stopping,
-            store=store,
-            clock=clock,
-        )
+        given: dict[str, Any] = {"heartbeat": pings, "stopping": stopping, "store": store, "clock": clock}
+        run_worker(sweep=False, config=ServiceConfig(), outbox=outbox, **given)
     assert [notice.kind for notice in told(store)] == ["state_unwritable", "state_writable"]
     assert all(notice.command == "training-monitor doctor" for notice in told(store))
     assert [at for at in pings.at if 110 <= at < 1500] == [] and min(pings.at) < 100 < 1500 < max(pings.at)
-
-
-def _move(source: Path, destination: Path) -> None:
-    source.rename(destination)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "x", True])

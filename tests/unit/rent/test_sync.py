@@ -114,7 +114,7 @@ def test_a_part_of_a_large_file_is_progress(here: Path) -> None:
     assert clock.slept == []
 
 
-def test_a_disk_that_keeps_no_times_is_believed_by_size_after_a_tool_succeeded(here: Path) -> None:
+def test_a_file_of_equal_size_counts_only_after_a_tool_succeeded(here: Path) -> None:
     def keep_no_time(far: FarFolder, names: list[str]) -> tuple[int, str]:
         far.files |= {name: (3, 0) for name in names}
         return 0, ""
@@ -122,9 +122,6 @@ def test_a_disk_that_keeps_no_times_is_believed_by_size_after_a_tool_succeeded(h
     clock = FakeClock()
     push_folder(str(here), "local", "/far", transport=FarFolder(keep_no_time).transport, clock=clock)
     assert clock.slept == []
-
-
-def test_an_old_file_of_equal_size_is_not_taken_for_the_new_one(here: Path) -> None:
     far = FarFolder(fail)
     far.files = {"a": (3, TIME - 60), "b": (3, TIME)}
     with pytest.raises(CommandFailed, match="1 of 2 files did not arrive: 'a' .*code 12"):
@@ -138,28 +135,24 @@ def test_an_outage_in_the_middle_is_bridged(here: Path) -> None:
     assert clock.slept == [2.0, 10.0]
 
 
-def test_a_long_outage_is_what_it_raises_and_no_verdict(here: Path) -> None:
-    far = FarFolder(fail)
-    far.unreachable = [None, *[TargetUnreachable("gone")] * 3]
-    with pytest.raises(TargetUnreachable, match="gone"):
-        push_folder(str(here), "local", "/far", transport=far.transport, clock=FakeClock())
-
-
-@pytest.mark.parametrize("error", [TargetUnreachable("gone"), AccessDenied("no"), CommandTimedOut("slow")])
-def test_a_target_that_cannot_be_asked_at_first_raises_at_once(here: Path, error: Exception) -> None:
-    far, clock = FarFolder(succeed), FakeClock()
-    far.unreachable = [error]
-    with pytest.raises(type(error)):
-        push_folder(str(here), "local", "/far", transport=far.transport, clock=clock)
-    assert clock.slept == [] and far.argvs == []
-
-
-def test_a_refused_key_is_not_tried_again(here: Path) -> None:
+@pytest.mark.parametrize(
+    ("outages", "error", "slept"),
+    [
+        ([None, *[TargetUnreachable("gone")] * 3], TargetUnreachable, [2.0, 10.0]),  # no verdict
+        ([None, AccessDenied("no")], AccessDenied, []),
+        ([TargetUnreachable("gone")], TargetUnreachable, []),
+        ([AccessDenied("no")], AccessDenied, []),
+        ([CommandTimedOut("slow")], CommandTimedOut, []),
+    ],
+)
+def test_a_long_outage_a_refused_key_or_a_target_out_of_reach_is_what_it_raises(
+    here: Path, outages: list[Exception | None], error: type[Exception], slept: list[float]
+) -> None:
     far, clock = FarFolder(fail), FakeClock()
-    far.unreachable = [None, AccessDenied("no")]
-    with pytest.raises(AccessDenied):
+    far.unreachable = list(outages)
+    with pytest.raises(error):
         push_folder(str(here), "local", "/far", transport=far.transport, clock=clock)
-    assert clock.slept == []
+    assert clock.slept == slept and bool(far.argvs) == (outages[0] is None)
 
 
 def test_a_full_disk_ends_it_at_once(here: Path) -> None:
@@ -232,16 +225,6 @@ def test_rsync_goes_the_way_of_our_own_ssh(here: Path, target: str, end: str) ->
     assert ("'-p' '2222'" in shell) is (":2222" in target)
 
 
-def test_links_on_the_other_side_are_not_written_through(here: Path) -> None:
-    (here / "sub").mkdir()
-    (here / "sub" / "c").write_text("c")
-    far = FarFolder(succeed)
-    far.extra = ["other ./sub"]
-    with pytest.raises(CommandFailed, match="/far/sub is a symbolic link"):
-        push_folder(str(here), "local", "/far", transport=far.transport, clock=FakeClock())
-    assert far.argvs == []
-
-
 @pytest.mark.parametrize("local", ["/nowhere/at/all", "", "a\0b", "/etc/hostname"])
 def test_what_is_no_folder_here_cannot_be_pushed(local: str) -> None:
     with pytest.raises(SettingsError, match="a readable folder"):
@@ -266,8 +249,21 @@ def test_a_host_that_lists_more_than_was_asked_for_gets_nothing_written(here: Pa
     assert far.argvs == [] and (here / "a").read_text() == "xyz"
 
 
-def test_an_incomplete_listing_is_not_a_smaller_folder(here: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("other ./sub", "/far/sub is a symbolic link"),
+        ("said find: ./private: Permission denied", "completely: find: ./private"),
+    ],
+)
+def test_a_link_on_the_other_side_or_an_incomplete_listing_ends_it(here: Path, line: str, problem: str) -> None:
+    (here / "sub").mkdir()
+    (here / "sub" / "c").write_text("c")
     far = FarFolder(succeed)
-    far.extra = ["said find: ./private: Permission denied"]
-    with pytest.raises(CommandFailed, match="completely: find: ./private"):
-        fetch_folder("local", "/far", str(here / "new"), transport=far.transport, clock=FakeClock())
+    far.extra = [line]
+    with pytest.raises(CommandFailed, match=problem):
+        if line.startswith("other"):
+            push_folder(str(here), "local", "/far", transport=far.transport, clock=FakeClock())
+        else:
+            fetch_folder("local", "/far", str(here / "new"), transport=far.transport, clock=FakeClock())
+    assert far.argvs == []
