@@ -116,17 +116,19 @@ def test_a_run_is_stopped_listed_uploaded_told_and_its_instance_destroyed(bench:
     assert past_termination(bench.watcher()) == report and not is_terminating(bench.watcher())
 
 
-def test_without_a_plan_it_is_stopped_and_nothing_else(bench: Bench) -> None:
+def test_without_a_plan_it_is_stopped_if_need_be_twice_and_nothing_else(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=100_000, unkillable=1))
     report = bench.terminate()
-    assert report.success and report.stopped and report.uploads == ()
+    assert report.success and report.stopped and report.uploads == report.left == ()
     assert (report.destroyed, report.kept) == (False, "its checkpoint was not saved elsewhere: no upload was requested")
     assert bench.there.uploads == [] and bench.vast.destroyed == []
 
 
 def test_a_process_job_is_stopped_by_its_id(tmp_path: Path) -> None:
     bench = Bench(tmp_path, target="local")
-    report = bench.terminate(SAVE, job={"job_id": "process:training", "output_dir": "/checkpoints"})
+    report = bench.terminate(SAVE_AND_DESTROY, job={"job_id": "process:training", "output_dir": "/checkpoints"})
     assert report.success and bench.there.training.stopped_by == "a person" and bench.there.held
+    assert report.destroyed is None and bench.vast.destroyed == [], "no rented instance"
 
 
 @pytest.mark.parametrize("end", [None, "finished"])
@@ -147,12 +149,6 @@ def test_an_unfinished_one_is_marked_with_how_far_it_came_and_why(bench: Bench) 
     assert re.search(r"Target steps: 100.?000", command) and "Completed steps: 100 " in command
 
 
-def test_only_a_rented_instance_is_destroyed(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, target="local")
-    report = bench.terminate(SAVE_AND_DESTROY)
-    assert report.success and report.destroyed is None and bench.vast.destroyed == []
-
-
 # ---------------------------------------------------------------- leftovers
 
 
@@ -163,12 +159,6 @@ def test_what_waits_for_a_disk_is_tried_again_and_then_reported(tmp_path: Path, 
     assert (report.success, report.stopped) == (False, False) and "4242 D" in report.left[0]
     assert any("4242 D" in text for text in bench.said("detected"))
     assert job is not FILES or len(bench.there.stops) == 3 and report.uploads[0].verified
-
-
-def test_what_ends_at_the_second_try_is_stopped(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Behaviour(total=100_000, unkillable=1))
-    report = bench.terminate()
-    assert (report.success, report.stopped, report.left) == (True, True, ())
 
 
 # ---------------------------------------------------------------- uploads
@@ -291,23 +281,19 @@ def test_an_instance_that_went_by_itself_is_told_as_gone_and_not_as_destroyed(be
     assert bench.said("stopped")[-1] == "vast://7 is gone"
 
 
-def test_a_list_of_instances_that_cannot_be_had_is_no_proof_that_one_is_gone(bench: Bench) -> None:
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_an_instance_that_stays_or_cannot_be_listed_is_not_destroyed(bench: Bench, is_silent: bool) -> None:
     run = bench.vast.run
 
     def silent(words: tuple[str, ...], program: str | None) -> CommandResult:
         return CommandResult(words, 0, "", "", 0.0) if words[2] == "instances" else run(words, program)
 
-    bench.transport._programs[0] = (("vastai",), silent)
+    if is_silent:
+        bench.transport._programs[0] = (("vastai",), silent)
+    bench.vast.refuses = not is_silent
     report = bench.terminate(SAVE_AND_DESTROY)
-    assert report.destroyed is False and "the instance may be gone" in (report.kept or "")
-    assert "instance_kept" in bench.told
-
-
-def test_an_instance_that_stays_in_the_list_is_told_as_costing_money(bench: Bench) -> None:
-    bench.vast.refuses = True
-    report = bench.terminate(SAVE_AND_DESTROY)
-    assert (report.success, report.destroyed) == (False, False) and "still exists" in (report.kept or "")
-    assert "instance_kept" in bench.told
+    assert (report.success, report.destroyed) == (False, False) and "instance_kept" in bench.told
+    assert ("the instance may be gone" if is_silent else "still exists") in (report.kept or "")
 
 
 def test_a_pid_file_that_is_gone_ends_nothing_and_leaves_nothing_to_go_on_with(bench: Bench) -> None:
