@@ -42,8 +42,9 @@ def channels_of(folder: Path, notifications: dict[str, Any], **environ: str) -> 
     return list(load_channels(environ, write(folder, {"notifications": notifications})))
 
 
-def test_nothing_is_configured_by_default() -> None:
+def test_nothing_is_configured_by_default_and_an_empty_variable_is_none() -> None:
     assert load_channels(NOWHERE) == [] and load_users(NOWHERE) == {}
+    assert load_channels({**NOWHERE, "TRAINING_MONITOR_TELEGRAM_TOKEN": ""}) == []
 
 
 def test_every_channel_of_the_environment() -> None:
@@ -74,10 +75,6 @@ def test_every_channel_of_the_environment() -> None:
         Webhook("https://example.org/hook"),
         Email(server, "me@example.org", ("a@example.org", "b@example.org")),
     ]
-
-
-def test_an_empty_variable_is_none() -> None:
-    assert load_channels({**NOWHERE, "TRAINING_MONITOR_TELEGRAM_TOKEN": ""}) == []
 
 
 def test_the_file_has_tables_and_an_order(tmp_path: Path) -> None:
@@ -163,14 +160,6 @@ def test_a_file_with_secrets_must_be_ones_own(tmp_path: Path, mode: int) -> None
     assert load_channels({}, plain) == [Desktop()]
 
 
-def test_users_have_ids_and_an_address(tmp_path: Path) -> None:
-    file = write(tmp_path, {"users": {"alice": {"telegram_id": 7, "email": "a@example.org"}, "bob": {}}})
-    assert load_users({}, file) == {
-        "alice": NotifiedUser("alice", "7", None, "a@example.org"),
-        "bob": NotifiedUser("bob"),
-    }
-
-
 def test_a_mistake_about_a_user_is_named(subtests: pytest.Subtests, tmp_path: Path) -> None:
     for users, words in [
         ([], "users: got"),
@@ -187,8 +176,11 @@ def test_a_mistake_about_a_user_is_named(subtests: pytest.Subtests, tmp_path: Pa
 
 
 def test_the_notifier_knows_the_users_and_ends_with_the_web_list(tmp_path: Path) -> None:
-    file = write(tmp_path, {"notifications": {"desktop": {}}, "users": {"alice": {"telegram_id": 7}}})
+    users = {"alice": {"telegram_id": 7, "email": "a@example.org"}, "bob": {}}
+    file = write(tmp_path, {"notifications": {"desktop": {}}, "users": users})
+    alice = NotifiedUser("alice", "7", None, "a@example.org")
+    assert load_users({}, file) == {"alice": alice, "bob": NotifiedUser("bob")}
     notifier = load_notifier({}, file, store=Store(str(tmp_path / "state")))
     assert [channel.name for channel in notifier.channels] == ["desktop", "web"]
-    assert notifier.find_user("alice").telegram_id == "7"
+    assert notifier.find_user("alice") == alice
     assert load_notifier({}, file).channels == (Desktop(),)

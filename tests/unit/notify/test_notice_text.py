@@ -109,13 +109,10 @@ def test_where_it_is_and_what_to_type_next_stand_in_every_notice_however_long(su
                 assert sent.endswith(f"Next, on desk: {shown}")
 
 
-def test_a_command_that_would_break_out_of_its_marks_is_escaped_instead() -> None:
+def test_a_command_that_would_break_out_of_its_marks_is_escaped_and_one_too_long_left_out() -> None:
     notice = Notice("failed", "Title", command="training-monitor check local '```@everyone`'")
     assert "\\`\\`\\`@\u200beveryone" in render(notice, DISCORD)
     assert render(notice, SLACK).endswith("'```@everyone`'") and "Next: `" not in render(notice, SLACK)
-
-
-def test_a_command_that_is_too_long_is_left_out_and_never_cut() -> None:
     notice = Notice("failed", "Title", text="text", command="training-monitor check local " + "x" * 3000)
     assert render(notice, DISCORD) == "**Title**\n\ntext"
 
@@ -140,14 +137,10 @@ def test_no_entity_tag_or_escape_is_broken_by_the_cut() -> None:
         assert not re.search(r"(?<!\\)(\\\\)*\\…", render(notice, DISCORD))
 
 
-def test_a_text_that_just_fits_is_not_cut() -> None:
-    markup = Markup(10)
-    assert render(Notice("message", "", text="x" * 10), markup) == "x" * 10
-    assert render(Notice("message", "", text="x" * 11), markup) == "x" * 9 + "…"
-
-
 @pytest.mark.parametrize("character", ["👍🏽", "e\u0301", "⚠️"])
-def test_a_character_made_of_several_is_kept_or_left_out_as_one(character: str) -> None:
+def test_a_text_that_just_fits_is_not_cut_and_no_character_of_several_is_halved(character: str) -> None:
+    assert render(Notice("message", "", text="x" * 10), Markup(10)) == "x" * 10
+    assert render(Notice("message", "", text="x" * 11), Markup(10)) == "x" * 9 + "…"
     for limit in range(1, 40):
         cut = render(Notice("message", "", text=character * 20), Markup(limit))
         assert units(cut) <= limit and cut == character * ((len(cut) - 1) // len(character)) + "…"

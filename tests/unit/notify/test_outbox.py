@@ -55,13 +55,6 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_what_is_pending_is_sent_in_order_and_marked(bench: Bench) -> None:
-    bench.add("stall_detected", "terminated", "upload_finished")
-    assert bench.outbox.send_due() is None
-    assert bench.sent == ["stall_detected", "terminated", "upload_finished"] and bench.states == ["sent"] * 3
-    assert bench.outbox.send_due() is None and len(bench.sent) == 3
-
-
 def test_what_failed_is_tried_again_with_growing_pauses(bench: Bench) -> None:
     bench.add("failed")
     bench.fail(7)
@@ -139,11 +132,13 @@ def test_an_outbox_killed_before_it_marked_tells_it_again_and_loses_nothing(benc
     assert bench.sent == ["failed", "failed", "terminated"]
 
 
-def test_only_one_outbox_sends_at_a_time(bench: Bench) -> None:
-    bench.add("failed")
+def test_what_is_pending_is_sent_in_order_and_marked_by_one_outbox_at_a_time(bench: Bench) -> None:
+    bench.add("stall_detected", "terminated", "upload_finished")
     with bench.store.hold("notices of "):
         assert bench.outbox.send_due() == 2.0 and bench.sent == []
-    assert bench.outbox.send_due() is None and bench.sent == ["failed"]
+    assert bench.outbox.send_due() is None
+    assert bench.sent == ["stall_detected", "terminated", "upload_finished"] and bench.states == ["sent"] * 3
+    assert bench.outbox.send_due() is None and len(bench.sent) == 3
 
 
 def test_users_have_outboxes_of_their_own_and_the_web_list_may_be_enough(bench: Bench) -> None:
@@ -156,24 +151,18 @@ def test_users_have_outboxes_of_their_own_and_the_web_list_may_be_enough(bench: 
     assert bench.outbox.send_due() is None and bench.sent == [] and sorted(bench.states) == ["pending", "sent"]
 
 
-def test_posting_is_durable_and_says_whether_it_was_new(tmp_path: Path) -> None:
-    line, store = Line(), Store(str(tmp_path))
-    with Outbox(TrainingNotifier([line], store=store), store) as outbox:
-        assert outbox.post(notice("failed")) and not outbox.post(notice("failed"))
-        assert Store(str(tmp_path)).recent_notices()[0].notice == notice("failed")
-    assert [each.kind for _, each in line.sent] == ["failed"] and store.pending_notices("") == []
-
-
-def test_closing_sends_what_is_left_and_ends_the_thread(tmp_path: Path) -> None:
+def test_posting_is_durable_and_closing_sends_what_is_left_and_ends_the_thread(tmp_path: Path) -> None:
     line, store, before = Line(), Store(str(tmp_path)), threading.active_count()
-    outbox = Outbox(TrainingNotifier([line]), store)
+    outbox = Outbox(TrainingNotifier([line], store=store), store)
     Outbox(TrainingNotifier([line]), store).close()  # never used
+    assert outbox.post(notice("failed")) and not outbox.post(notice("failed"))
+    assert Store(str(tmp_path)).recent_notices()[0].notice == notice("failed")
     for number in range(20):
         outbox.post(Notice("milestone", str(number), generation=number))
     outbox.close()
     outbox.close()
-    assert [each.title for _, each in line.sent] == [str(number) for number in range(20)]
-    assert threading.active_count() == before
+    assert [each.title for _, each in line.sent] == ["Failed", *(str(number) for number in range(20))]
+    assert threading.active_count() == before and store.pending_notices("") == []
 
 
 def test_the_thread_lives_on_when_the_store_cannot_be_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -115,14 +115,11 @@ def test_a_stall_that_looks_do_not_see_has_not_recovered() -> None:
     assert looks.look(10, stall()) == []
 
 
-def test_the_first_step_of_a_run_that_had_not_started_is_a_recovery() -> None:
+def test_the_first_step_of_a_run_that_had_not_started_or_starts_again_is_a_recovery() -> None:
     looks = Looks()
     assert looks.look(None, stall("not_started", "medium")) == ["stall_detected"]
     assert looks.look(None, going(None)) == []
     assert looks.look(1) == ["recovered"]
-
-
-def test_a_stalled_run_that_was_started_again_recovers_with_a_step_of_its_own() -> None:
     looks = Looks()
     looks.look(10, stall())
     assert looks.look(None, going(None), generation=1) == []
@@ -130,10 +127,6 @@ def test_a_stalled_run_that_was_started_again_recovers_with_a_step_of_its_own() 
 
 
 # ---------------------------------------------------------------- the end of a stalled run
-
-
-def test_a_grace_period_of_zero_ends_a_stall_at_its_first_look() -> None:
-    assert Looks(WatchConfig(grace_period=0)).stays(stall(), 1).end == STALL_REASON
 
 
 def test_suspending_the_watcher_restarts_the_grace_period() -> None:
@@ -155,8 +148,9 @@ def test_a_suspension_does_not_count_towards_a_stall(kind: str) -> None:
     assert looks.end is None
 
 
-def test_a_late_look_is_no_suspension() -> None:
+def test_a_late_look_is_no_suspension_and_no_grace_period_ends_a_stall_at_once() -> None:
     assert Looks().stays(stall(), 3, after=200).end == STALL_REASON
+    assert Looks(WatchConfig(grace_period=0)).stays(stall(), 1).end == STALL_REASON
 
 
 @pytest.mark.parametrize(
@@ -231,10 +225,7 @@ def test_a_hang_that_turns_into_slowness_and_back_waits_anew() -> None:
     looks.look(11, stall("slow", step=11))
     assert looks.look(12, stall(step=12)) == []
     assert looks.stays(stall(step=12), 4).end is None
-
-
-def test_without_a_plan_a_slow_run_that_hangs_is_told_once() -> None:
-    assert Looks(ends=False).stays(stall("slow"), 1).look(10, stall()) == []
+    assert Looks(ends=False).stays(stall("slow"), 1).look(10, stall()) == [], "without a plan it is told once"
 
 
 @pytest.mark.parametrize("running", [None, False])
@@ -302,12 +293,9 @@ def test_milestones_and_where_it_is_are_those_of_the_job() -> None:
         progress = parse_progress(f"Epoch {epoch}/3 | Step {step}/1000 | loss 0.5")
         said += [(notice.kind, dict(notice.fields)["Progress"]) for notice in looks.notices(progress=progress)]
     assert said == [("milestone_25", "900/3000 (30%)"), ("milestone_50", "1500/3000 (50%)")]
-
-
-def test_an_epoch_that_has_begun_is_no_milestone() -> None:
     looks = Looks(WatchConfig(milestones=(50, 99)))
-    said = [looks.look(progress=parse_progress(f"Epoch {epoch}/3")) for epoch in (1, 2, 3)]
-    assert said == [[], [], ["milestone_50"]]
+    begun = [looks.look(progress=parse_progress(f"Epoch {epoch}/3")) for epoch in (1, 2, 3)]
+    assert begun == [[], [], ["milestone_50"]], "an epoch that has begun is none"
 
 
 # ---------------------------------------------------------------- the loss
@@ -352,17 +340,15 @@ def test_half_a_budget_is_none(changes: dict[str, float]) -> None:
     assert Looks(WatchConfig(**changes)).look(runtime=1e9) == []  # type: ignore[arg-type]
 
 
-def test_a_run_time_that_is_not_known_passes_no_limit() -> None:
-    looks = Looks(WatchConfig(soft_limit=1, hard_limit=1, cost_per_hour=1, budget=1))
-    assert looks.look(runtime=None) == [] and looks.end is None
-
-
-def test_the_hard_limit_ends_a_run_that_makes_progress() -> None:
+def test_the_hard_limit_ends_a_run_that_makes_progress_but_not_if_its_time_is_unknown() -> None:
     looks = Looks(WatchConfig(hard_limit=3600))
-    looks.look(runtime=3599.0)
-    assert looks.end is None
+    for runtime in (None, 3599.0):
+        looks.look(runtime=runtime)
+        assert looks.end is None
     looks.look(runtime=3600.0)
     assert looks.end == f"Hard limit of {format_duration(3600)} reached"
+    looks = Looks(WatchConfig(soft_limit=1, hard_limit=1, cost_per_hour=1, budget=1))
+    assert looks.look(runtime=None) == [] and looks.end is None
 
 
 # ---------------------------------------------------------------- how it ended
@@ -395,12 +381,9 @@ def test_the_end_of_a_run_is_what_is_judged_of_it_once_it_can_be_seen(
     assert not end or end_notice(end, "why", status, CONFIG, "job").kind == kind
 
 
-def test_a_failure_is_told_with_the_end_of_its_log() -> None:
+def test_a_failure_is_told_with_the_end_of_its_log_and_a_good_end_with_its_cost() -> None:
     status = dataclasses.replace(ended(runtime=60.0), recent_output="step 5\nOut of memory")
     notice = end_notice("failed", "why", status, WatchConfig(), "job")
     assert notice.log == "step 5\nOut of memory" and ("Runtime", "1m") in notice.fields
-
-
-def test_the_cost_of_a_finished_run_is_told() -> None:
     notice = end_notice("finished", "", ended(runtime=7200.0), WatchConfig(cost_per_hour=2.5), "job")
     assert ("Cost", "$5.00") in notice.fields

@@ -42,12 +42,9 @@ def test_what_is_not_known() -> None:
     assert "- Completed steps: 5 (?%)\n" in format_incomplete_card(IncompleteInfo(target_steps=0, completed_steps=5))
 
 
-def test_each_tag_once_and_incomplete_always() -> None:
+def test_each_tag_once_incomplete_always_and_the_base_model_in_the_front_matter() -> None:
     assert tags() == ["  - incomplete"]
     assert tags("a", "incomplete", "a", " ", "b") == ["  - a", "  - incomplete", "  - b"]
-
-
-def test_the_base_model_is_in_the_front_matter() -> None:
     text = format_incomplete_card(IncompleteInfo(base_model="black-forest-labs/FLUX.1-dev"))
     assert text.startswith("---\ntags:\n  - incomplete\nbase_model: black-forest-labs/FLUX.1-dev\n---\n")
 

@@ -81,11 +81,8 @@ def balance(said: Said) -> Balance:
 # ---------------------------------------------------------------- money
 
 
-def test_the_money_is_under_the_names_of_the_service() -> None:
+def test_the_money_is_under_the_names_of_the_service_and_may_be_below_zero_or_unknown() -> None:
     assert balance(recorded("user")) == Balance(credit=12.5, balance=0.0, balance_threshold=5.0, can_pay=True)
-
-
-def test_a_credit_below_zero_is_one_and_the_rest_may_be_unknown() -> None:
     said = {"credit": -0.25, "balance": None, "balance_threshold": "5", "can_pay": 1}
     assert balance((0, json.dumps(said), "")) == Balance(-0.25)
 
@@ -141,18 +138,12 @@ def test_what_cannot_be_read_is_an_error_not_an_account_without_keys(subtests: p
 # ---------------------------------------------------------------- a key of ours
 
 
-def test_a_registered_key_is_found_whatever_its_comment(key: Path) -> None:
+def test_a_registered_key_is_found_whatever_its_comment(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, number, _ = PUBLIC.split()
     report = check_ssh_keys(str(key), transport=Tools([{"id": 5, "key": f"{kind} {number} of my laptop"}]).transport)
     assert report.registered and report.key_id == 5 and report.usable and report.public_key == PUBLIC
-
-
-def test_a_key_that_the_account_lacks_is_not_registered(key: Path) -> None:
     report = check_ssh_keys(str(key), transport=Tools([{"id": 5, "key": OTHER}]).transport)
     assert not report.registered and report.key_id is None and not report.usable
-
-
-def test_the_key_of_the_environment_is_looked_at(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VASTAI_SSH_KEY_PATH", str(key))
     assert check_ssh_keys(transport=Tools().transport).private_key == str(key)
 
