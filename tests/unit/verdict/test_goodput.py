@@ -14,11 +14,6 @@ def events(*rows: tuple[float, str, int | None]) -> list[RunEvent]:
     return [RunEvent(*row) for row in rows]
 
 
-def test_a_run_without_loss_is_all_good() -> None:
-    found = goodput(events((0, "training", 0), (50, "end", 100)))
-    assert found.goodput == 1.0 and found.seconds["productive"] == 50
-
-
 def test_every_second_has_a_cause() -> None:
     found = goodput(
         events(
@@ -42,13 +37,19 @@ def test_steps_lost_in_part_are_lost_in_proportion_and_only_once() -> None:
     assert found.goodput == pytest.approx((80 + 20) / 130)
 
 
-def test_all_steps_lost_is_nothing_kept() -> None:
-    assert goodput(events((0, "training", 0), (50, "startup", 50), (60, "training", 0), (60, "end", 0))).goodput == 0
-
-
-def test_where_no_step_was_seen_nothing_is_known() -> None:
-    found = goodput(events((0, "startup", None), (10, "training", None), (50, "end", None)))
-    assert found.goodput is None and found.seconds["unknown"] == 40 and found.seconds["startup"] == 10
+@pytest.mark.parametrize(
+    ("rows", "share", "phase", "seconds"),
+    [
+        (((0, "training", 0), (50, "end", 100)), 1.0, "productive", 50),
+        (((0, "training", 0), (50, "startup", 50), (60, "training", 0), (60, "end", 0)), 0, "lost_steps", 50),
+        (((0, "startup", None), (10, "training", None), (50, "end", None)), None, "unknown", 40),  # no step was seen
+    ],
+)
+def test_all_steps_none_or_an_unknown_number_are_kept(
+    rows: tuple[tuple[float, str, int | None], ...], share: float | None, phase: str, seconds: float
+) -> None:
+    found = goodput(events(*rows))
+    assert found.goodput == share and found.seconds[phase] == seconds  # type: ignore[literal-required]
 
 
 @pytest.mark.parametrize("rows", [[], [(5, "training", 0)], [(5, "training", 0), (5, "end", 10)]])

@@ -129,9 +129,6 @@ def test_new_checkpoints_are_the_progress_of_a_run_that_shows_no_steps(seen: dic
     told = run.verdicts[-1]
     assert (told.verdict, told.state) == ("ok", "running")
     assert "a file was written to its checkpoint folder" in told.reason
-
-
-def test_a_run_that_shows_no_steps_stalls_when_its_checkpoints_stop() -> None:
     run = silent_run([8.0, 20.0, 32.0], 80)
     told = run.verdicts[-1]
     assert (told.state, told.reason) == ("stalled", "no new file in its checkpoint folder for 48m, limit 30m")
@@ -199,14 +196,11 @@ def test_a_gap_alone_is_no_stall_until_the_run_was_watched_again() -> None:
     run = Watched().train(30 * MINUTE)
     assert run.look(3 * 3600.0, **IDLE).state == "unknown"  # the machine may have slept
     assert run.train(10 * MINUTE).states == {"running", "unknown"}
-
-
-def test_a_machine_that_slept_as_its_own_clock_tells_was_not_silent() -> None:
-    run = Watched(boot="a").train(0)
+    run = Watched(boot="a")
     for number in range(60):
         run.step += 30
         run.look(awake_seconds=1000.0 + 30 * number, step_age=2.0, **BUSY)
-    verdict = run.look(7200.0, awake_seconds=2790.0, step_age=7202.0, **IDLE)
+    verdict = run.look(7200.0, awake_seconds=2790.0, step_age=7202.0, **IDLE)  # it slept, as its own clock tells
     assert verdict.state == "running" and (verdict.seconds_without_step or 0) < 60
 
 
@@ -343,11 +337,15 @@ def test_no_limit_exceeds_a_day() -> None:
     assert run.look().limit_seconds == 86_400.0
 
 
-def test_what_computes_gets_more_time_where_others_take_the_processors() -> None:
+def test_what_waits_for_a_processor_computes_and_gets_more_time() -> None:
     run = Watched().train(30 * MINUTE, cores=2.0, delay_seconds=0.0)
     for minute in range(60):
         verdict = run.look(60.0, cores=0.2, delay_seconds=60.0 * minute, **IDLE)
     assert run.states == {"running"} and (verdict.limit_seconds or 0.0) > 2 * 3600
+    run = Watched().train(30 * MINUTE, cores=2.0, delay_seconds=0.0)
+    for number in range(20):
+        run.look(cores=0.11, delay_seconds=0.8 * 30 * number, **IDLE)
+    assert run.states == {"running"}
 
 
 def test_a_start_up_that_computes_is_given_most_of_an_hour_where_waits_for_processors_are_unknown() -> None:
@@ -359,13 +357,6 @@ def test_a_suspended_process_is_named_and_never_a_hang() -> None:
     assert run.verdicts[-1].state == "suspended" and run.verdicts[-1].remedies == ("kill -CONT 17",)
     assert {each.recommendation for each in run.verdicts} == {"continue", "alert"}
     assert "stalled" not in run.wait(90, cores=1.0, **IDLE).states
-
-
-def test_processes_that_wait_for_a_processor_compute() -> None:
-    run = Watched().train(30 * MINUTE, cores=2.0, delay_seconds=0.0)
-    for number in range(20):
-        run.look(cores=0.11, delay_seconds=0.8 * 30 * number, **IDLE)
-    assert run.states == {"running"}
 
 
 # ---------------------------------------------------------------- slowness
@@ -421,13 +412,10 @@ def test_a_flat_eta_is_told_within_the_hour() -> None:
         if run.train(60, pace=pace, eta_seconds=flat).verdicts[-1].state == "slow":
             break
     assert run.verdicts[-1].stall and run.verdicts[-1].stall.kind == "slow"
-
-
-def test_an_eta_that_falls_with_the_clock_is_none() -> None:
     run = Watched(60.0, total_steps=20_000)
     for minute in range(120):
         run.train(60, pace=2.0, eta_seconds=10_000.0 - 60 * minute)
-    assert run.states == {"running"}
+    assert run.states == {"running"}, "an ETA that falls with the clock is none"
 
 
 # ---------------------------------------------------------------- ends

@@ -43,10 +43,8 @@ def outside(pid: int, **known: object) -> Rank:
 def test_without_stacks_the_one_outside_the_common_lock_is_named() -> None:
     found = explain(locked(20), outside(21, waits_on="/w/fifo"))
     assert (pids(found), found.confidence) == ([21], "low")
-    assert found.text == (
-        "The process with pid 20 waits for a lock; the process with pid 21 waits for a pipe (/w/fifo, other end: no "
-        "visible process): perhaps the other is waiting for it."
-    )
+    odd = "the process with pid 21 waits for a pipe (/w/fifo, other end: no visible process)"
+    assert found.text.endswith(f"{odd}: perhaps the other is waiting for it.")
 
 
 @pytest.mark.parametrize(
@@ -91,9 +89,8 @@ def test_nobody_is_named_while_those_that_wait_in_the_barrier_wake_up() -> None:
         awake = [a_process(pid, stacks, **LOCKED | {"is_still": False}) for pid in (20, 22, 23)]
         found = explain(*awake, a_process(21, READING if stacks else (), waits_for=TIMER))
         assert (pids(found), found.confidence) == ([], "none")
-        assert found.text.endswith(
-            "Pids 20, 22 and 23 woke up during the inspection, so the training may be making progress."
-        )
+        woke = "Pids 20, 22 and 23 woke up during the inspection, so the training may be making progress."
+        assert found.text.endswith(woke)
 
 
 # ---------------------------------------------------------------- a process and its children
@@ -113,10 +110,8 @@ STUCK = worker(21, **OUTSIDE)
 def test_a_process_whose_children_wait_for_each_other_may_wait_for_the_one_outside() -> None:
     found = explain(parent(worker(20), STUCK))
     assert (pids(found), found.confidence) == ([21], "low")
-    assert found.text == (
-        "The process with pid 10, the only rank, waits for a lock; its child process with pid 21 waits for a pipe "
-        "(other end: no visible process): perhaps the training is waiting for it."
-    )
+    odd = "its child process with pid 21 waits for a pipe (other end: no visible process)"
+    assert found.text.endswith(f"waits for a lock; {odd}: perhaps the training is waiting for it.")
 
 
 def test_a_child_is_named_with_medium_confidence_where_each_wait_is_known() -> None:
@@ -143,11 +138,8 @@ def test_a_child_is_named_with_medium_confidence_where_each_wait_is_known() -> N
 def test_no_child_is_named_where_the_training_may_do_something_else(rank: Rank) -> None:
     found = explain(rank)
     assert (pids(found), found.confidence) == ([], "none")
-
-
-def test_no_child_is_named_while_the_training_makes_steps() -> None:
     found = explain_roll_call(RollCall((parent(STUCK),)), is_moving=True)
-    assert (pids(found), found.confidence) == ([], "medium")
+    assert (pids(found), found.confidence) == ([], "medium"), "it makes steps"
 
 
 def test_the_threads_are_named_for_which_the_main_thread_may_wait() -> None:

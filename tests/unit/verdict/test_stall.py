@@ -122,17 +122,23 @@ def test_busy_gpus_or_a_growing_log_give_a_pause_far_more_time() -> None:
     assert Run().train(1800).pause(3600, **BUSY).kinds == {"hang_idle"}
 
 
-def test_a_phase_that_pauses_is_no_hang(subtests: pytest.Subtests) -> None:
-    for phase in ["evaluation", "checkpoint", "compile", "Validating", "saving"]:
-        with subtests.test(phase=phase):
-            assert Run().train(1800).pause(900, phase=phase, **IDLE).train(300).kinds == set()
+@pytest.mark.parametrize("phase", ["evaluation", "checkpoint", "compile", "Validating", "saving"])
+def test_a_phase_that_pauses_is_no_hang(phase: str) -> None:
+    assert Run().train(1800).pause(900, phase=phase, **IDLE).train(300).kinds == set()
 
 
-def test_a_run_is_measured_by_its_own_longest_healthy_pause() -> None:
+def test_a_run_is_measured_by_its_own_cadence_and_its_longest_healthy_pause() -> None:
     run = Run()
     for _ in range(3):
         run.train(600).pause(120, **IDLE)
     assert run.train(600).pause(240, **IDLE).train(60).kinds == set()
+    run = Run(30.0)
+    for _ in range(20):
+        run.step += 500
+        run.now += 30
+        run.see(int(run.step))
+        run.pause(690)
+    assert not any(each.is_stalling for each in run.verdicts[24 * 6 :])
 
 
 def test_the_first_pause_of_a_run_of_which_only_the_log_is_seen_gets_more_time() -> None:
@@ -153,16 +159,6 @@ def test_a_threshold_of_the_caller_replaces_the_limit_of_a_first_pause(threshold
     assert policy.first_pause == threshold <= policy.unknown_pause
 
 
-def test_rare_log_lines_are_the_cadence_and_no_hang() -> None:
-    run = Run(30.0)
-    for _ in range(20):
-        run.step += 500
-        run.now += 30
-        run.see(int(run.step))
-        run.pause(690)
-    assert not any(each.is_stalling for each in run.verdicts[24 * 6 :])
-
-
 def test_a_watcher_that_slept_begins_anew_and_a_restart_is_given_its_start_up_again() -> None:
     assert Run().train(1800).skip(4 * 3600).pause(90, **IDLE).train(600).kinds == set()
     run = Run().train(1800)
@@ -175,24 +171,23 @@ def test_a_finished_run_is_no_stall() -> None:
     assert run.pause(3600, **IDLE).kinds == set() and run.verdicts[-1].reason.startswith("finished")
 
 
-def test_a_run_that_never_begins_has_not_started() -> None:
+@pytest.mark.parametrize(
+    ("step", "reading", "looks", "kinds"),
+    [
+        (None, IDLE, 59, set()),
+        (None, IDLE, 64, {"not_started"}),
+        (None, {"gpu_utilization": 97.0}, 200, set()),  # busy GPUs extend the start-up
+        (0, {"gpu_utilization": 97.0}, 200, {"not_started"}),
+    ],
+)
+def test_a_run_that_never_begins_has_not_started(
+    step: int | None, reading: Reading, looks: int, kinds: set[str]
+) -> None:
     run = Run()
-    for _ in range(59):
+    for _ in range(looks):
         run.now += 30
-        assert not run.see(None, **IDLE).is_stalling
-    for _ in range(5):
-        run.now += 30
-        run.see(None, **IDLE)
-    assert run.kinds == {"not_started"}
-
-
-def test_busy_gpus_extend_the_start_up() -> None:
-    for step, kinds in [(None, set()), (0, {"not_started"})]:
-        run = Run()
-        for _ in range(200):
-            run.now += 30
-            run.see(step, gpu_utilization=97.0)
-        assert run.kinds == kinds, step
+        run.see(step, **reading)
+    assert run.kinds == kinds
 
 
 # ---------------------------------------------------------------- slowness
@@ -243,11 +238,6 @@ def test_single_readings_do_not_end_a_slow_eta(noise: float, seed: int) -> None:
     assert True in stalls and False not in stalls[stalls.index(True) :]
 
 
-def test_an_eta_of_any_span_is_judged_in_finite_time() -> None:
-    samples = Run(poll=60.0, total_steps=10_000).train(1800).samples
-    assert not analyze_stall(samples, now=samples[-1].timestamp, policy=StallPolicy(eta_seconds=0.0)).is_stalling
-
-
 def test_a_new_step_or_its_usual_speed_clears_a_stall() -> None:
     for poll, kind, stalled in (
         (30, "hang_idle", lambda run: run.pause(400, **HUNG)),
@@ -272,16 +262,15 @@ def test_a_stall_alerts_first_and_is_to_be_ended_after_the_grace_period() -> Non
     assert stalls[-1].grace_period_remaining == 0
 
 
-def test_few_samples_are_no_ground_for_anything() -> None:
+def test_few_samples_the_future_and_an_eta_of_no_span_are_no_ground_for_anything() -> None:
     run = Run()
     found = [run.see(5, **IDLE) for _ in range(3)]
     assert found[-1].reason == "Insufficient samples (3/4)" and found[-1].recommendation == "continue"
     assert analyze_stall([], now=START).reason == "Insufficient samples (0/4)"
-
-
-def test_what_lies_in_the_future_is_not_looked_at() -> None:
     run = Run().train(1800).pause(600, **IDLE)
     assert not analyze_stall(run.samples, now=START + 1800).is_stalling
+    samples = Run(poll=60.0, total_steps=10_000).train(1800).samples
+    assert not analyze_stall(samples, now=samples[-1].timestamp, policy=StallPolicy(eta_seconds=0.0)).is_stalling
 
 
 def test_the_detector_says_what_the_whole_history_says() -> None:
