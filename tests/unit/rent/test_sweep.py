@@ -112,11 +112,8 @@ def test_the_machine_of_a_job_that_goes_on_is_kept(subtests: pytest.Subtests) ->
                 assert free == (replaced if state is JobState.REPLACING else ("keep", "at_work"))
 
 
-def test_ids_compare_as_numbers_and_as_texts() -> None:
-    assert outcome(row(id="7"), job()) == outcome(row(id=7), job()) == ("keep", "at_work")
-
-
 def test_a_machine_that_was_asked_for_and_not_yet_seen_is_the_one_of_the_job() -> None:
+    assert outcome(row(id="7"), job()) == outcome(row(id=7), job()) == ("keep", "at_work")
     asked = job(JobState.RENTING, work=JobWork(attempt=1, asked_at=NOW - MINUTE))
     assert outcome(row(), asked) == ("keep", "at_work")
     assert is_at_work(row(), asked) and not is_at_work(row(), job(JobState.COMPLETED))
@@ -155,11 +152,13 @@ def test_a_machine_that_is_just_being_replaced_is_left_to_the_worker() -> None:
 
 @pytest.mark.parametrize("state", [JobState.TRAINING, JobState.UPLOADING, JobState.SYNCING, JobState.DESTROYING])
 def test_a_job_without_progress_for_two_hours_is_stuck_in_whatever_state(state: JobState) -> None:
-    assert outcome(row(), job(state, idle=119 * MINUTE)) == ("keep", "at_work")
-    assert outcome(row(), job(state, idle=120 * MINUTE)) == ("keep", "at_work")
+    for minutes in (119, 120):
+        assert outcome(row(), job(state, idle=minutes * MINUTE)) == ("keep", "at_work")
     verdict = decide(row(), job(state, idle=120 * MINUTE + 1))
     assert (verdict["action"], verdict["kind"]) == ("terminate", "stuck")
     assert verdict["reason"] == f"Training stuck in {state} (no update in 120min)"
+    for moment in (NOW + HOUR, math.nan, math.inf):  # impossible ones
+        assert outcome(row(), job(state, progressed_at=moment)) == ("keep", "at_work")
 
 
 def test_a_returned_worker_gets_a_grace_period_for_a_stuck_job() -> None:
@@ -168,11 +167,6 @@ def test_a_returned_worker_gets_a_grace_period_for_a_stuck_job() -> None:
     assert outcome(row(), stuck, worker_since=since - 2 * MINUTE) == ("terminate", "stuck")
     assert outcome(row(), replace(stuck, lease_until=NOW - 1), worker_since=since) == ("terminate", "stuck")
     assert outcome(row(), replace(stuck, lease_until=None), worker_since=since) == ("terminate", "stuck")
-
-
-@pytest.mark.parametrize("moment", [NOW + HOUR, math.nan, math.inf])
-def test_progress_at_an_impossible_moment_is_not_stuck(moment: float) -> None:
-    assert outcome(row(), job(progressed_at=moment)) == ("keep", "at_work")
 
 
 # ---------------------------------------------------------------- too long
@@ -214,13 +208,10 @@ def test_a_start_that_is_none_counts_from_when_the_machine_was_first_seen(subtes
             assert outcome({"id": 7, "label": OURS}, job(lease_until=None), first_seen=NOW - 5 * HOUR)[0] == "terminate"
 
 
-def test_a_machine_is_no_older_than_its_job() -> None:
+def test_a_machine_is_no_older_than_its_job_and_a_first_look_that_lies_ahead_is_now() -> None:
     young = job(created_at=NOW - HOUR, lease_until=None)
     assert decide(row(start_date=NOW - 90 * HOUR), young)["runtime_seconds"] == HOUR
     assert outcome(row(start_date=NOW - 90 * HOUR), young) == ("keep", "at_work")
-
-
-def test_a_first_look_that_lies_ahead_is_now() -> None:
     assert decide(row(start_date=None), first_seen=NOW + HOUR)["runtime_seconds"] == 0.0
 
 
@@ -238,15 +229,9 @@ def test_a_machine_of_an_unknown_job_is_destroyed_after_grace(subtests: pytest.S
             assert verdicts[0]["reason"] == "Instance has no associated training record"
             alerts = [describe_alert(each) for each in verdicts]
             assert [alert and alert["type"] for alert in alerts] == ["ORPHAN_INSTANCE"] * 3
-
-
-def test_an_orphan_without_a_start_goes_when_it_was_seen_for_the_grace_period() -> None:
-    assert outcome(row(start_date=None), first_seen=NOW - 9 * MINUTE) == ("keep", "orphan")
-    assert outcome(row(start_date=None), first_seen=NOW - 11 * MINUTE) == ("terminate", "orphan")
-
-
-def test_an_orphan_beyond_the_longest_runtime_says_so() -> None:
     assert outcome(row(start_date=NOW - 4.5 * HOUR)) == ("terminate", "max_runtime")
+    for age, action in ((9, "keep"), (11, "terminate")):  # without a start, by when it was first seen
+        assert outcome(row(start_date=None), first_seen=NOW - age * MINUTE) == (action, "orphan")
 
 
 # ---------------------------------------------------------------- machines that are down
@@ -281,14 +266,11 @@ def test_a_row_that_is_garbage_but_for_its_label_is_judged_by_what_is_known(subt
             assert decide(strange)["cost_per_hour"] is None
 
 
-def test_what_a_machine_costs_is_its_storage_when_it_is_stopped() -> None:
+def test_what_a_machine_costs_is_its_storage_when_it_is_stopped_and_a_label_is_bounded() -> None:
     assert cost_per_hour(row()) == 0.5
     assert cost_per_hour(row(actual_status="stopped", storage_total_cost=0.01)) == 0.01
     assert cost_per_hour(row(actual_status="stopped")) is None
-
-
-def test_a_foreign_machine_is_reported_with_its_cost_and_a_bounded_label() -> None:
-    seen = decide(row("x" * 5000))
+    seen = decide(row("x" * 5000))  # a foreign one
     assert (seen["instance_id"], seen["status"], seen["cost_per_hour"]) == (7, "running", 0.5)
     assert seen["label"] == "x" * 200
     strange = decide(row([1], actual_status=3))
@@ -298,10 +280,15 @@ def test_a_foreign_machine_is_reported_with_its_cost_and_a_bounded_label() -> No
 # ---------------------------------------------------------------- what is remembered
 
 
-def test_when_an_instance_was_first_seen_outlives_a_listing_that_lacks_it() -> None:
+def test_when_an_instance_was_first_seen_outlives_a_listing_that_lacks_it_and_outages_are_counted() -> None:
     memory = SweepMemory().see({"7", "8"}, NOW).see(set(), NOW + HOUR).see({"7"}, NOW + 2 * HOUR)
     assert memory.first_seen == {"7": NOW, "8": NOW}
     assert memory.see({"7"}, NOW + FORGET_SECONDS + 1).first_seen == {"7": NOW}
+    memory = SweepMemory().fail(NOW).fail(NOW + 60)
+    assert (memory.outages, memory.outage_since) == (1, NOW)
+    assert memory.fail(NOW - 60).outage_since == NOW - 60
+    again = memory.recover().fail(NOW + 500)
+    assert (again.outages, again.outage_since, memory.recover().outage_since) == (2, NOW + 500, None)
 
 
 def test_a_worker_is_known_since_it_was_first_seen_with_the_job() -> None:
@@ -309,11 +296,3 @@ def test_a_worker_is_known_since_it_was_first_seen_with_the_job() -> None:
     assert memory.worker_since("7") == NOW and memory.worker_since("8") is None
     assert memory.see_worker("7", "b", NOW + 90).worker_since("7") == NOW + 90
     assert memory.see({"9"}, NOW + 2 * FORGET_SECONDS).workers == {}
-
-
-def test_outages_are_counted_and_begin_with_the_first_failure() -> None:
-    memory = SweepMemory().fail(NOW).fail(NOW + 60)
-    assert (memory.outages, memory.outage_since) == (1, NOW)
-    assert memory.fail(NOW - 60).outage_since == NOW - 60
-    again = memory.recover().fail(NOW + 500)
-    assert (again.outages, again.outage_since, memory.recover().outage_since) == (2, NOW + 500, None)

@@ -85,14 +85,11 @@ def test_money_that_is_not_there_is_an_obstacle() -> None:
     assert obstacle == "anna has $1.00, but $1.64 must be reserved: make a deposit"
     [obstacle] = judge(money={"daily_budget": 1.0}).obstacles
     assert obstacle.startswith("$1.64 is more than the daily budget of $1.00")
+    found = judge({"preferred_gpus": ("H2OO",)}, budget=0.001, account="anna", money={"balance": 0.0})
+    assert len(found.obstacles) == 3, "every obstacle is told at once"
 
 
 def test_steps_that_take_longer_than_they_may_are_told() -> None:
     spec = TrainingSpec("demo", "sks", steps=8000)
     found = judge(command=None, dataset="/data", spec=spec)
     assert found.obstacles == () and "needs 5h36m, but its hard limit is 4h00m" in found.notes[-1]
-
-
-def test_every_obstacle_is_told_at_once() -> None:
-    found = judge({"preferred_gpus": ("H2OO",)}, budget=0.001, account="anna", money={"balance": 0.0})
-    assert len(found.obstacles) == 3
