@@ -43,10 +43,11 @@ def test_a_good_machine_has_no_problems() -> None:
     assert [each.index for each in report.gpus] == [0, 1]
 
 
-def test_what_the_driver_keeps_for_itself_is_forgiven(subtests: pytest.Subtests) -> None:
-    for total, promised in [("24564", 24), ("24564", 25), ("15360", 15.36), ("81559", 81.559), ("23028", 23.2)]:
-        with subtests.test(total=total, promised=promised):
-            assert check(gpu(total=total), min_vram_gb=promised).ok
+@pytest.mark.parametrize(
+    ("total", "promised"), [("24564", 24), ("24564", 25), ("15360", 15.36), ("81559", 81.559), ("23028", 23.2)]
+)
+def test_what_the_driver_keeps_for_itself_is_forgiven(total: str, promised: float) -> None:
+    assert check(gpu(total=total), min_vram_gb=promised).ok
 
 
 def test_a_bad_gpu_is_named(subtests: pytest.Subtests) -> None:
@@ -82,15 +83,11 @@ def test_a_machine_without_nvidia_smi_is_a_bad_one() -> None:
     )
 
 
-def test_a_small_disk_is_named_with_what_is_free() -> None:
+def test_a_small_disk_is_named_with_what_is_free_in_the_nearest_folder_that_is_there() -> None:
     report = check(min_disk_gb=200, folder="/workspace/job")
     assert report.problems == ("100.0 GB are free for /workspace/job, but 200 GB are needed",)
-
-
-def test_the_disk_of_a_folder_is_that_of_the_nearest_one_that_is_there() -> None:
     table = DF + "/dev/sdb 1000 500 500 50% /\n"
-    report = check(disk=f"/workspace\n/\n--\n{table}", folder="/workspace/not/yet")
-    assert report.free_disk_gb == 100.0
+    assert check(disk=f"/workspace\n/\n--\n{table}", folder="/workspace/not/yet").free_disk_gb == 100.0
 
 
 def test_an_unknown_free_disk_matters_only_when_needed() -> None:
@@ -122,8 +119,7 @@ def test_an_nvidia_smi_that_hangs_is_not_known_to_be_broken() -> None:
         check_instance("head", transport=transport)
 
 
-def test_a_folder_must_be_absolute(subtests: pytest.Subtests) -> None:
-    for folder in ["", "relative", "~/x", "/a\nb", "/a\0b"]:
-        with subtests.test(folder=folder):
-            with pytest.raises(SettingsError, match="absolute"):
-                check(folder=folder)
+@pytest.mark.parametrize("folder", ["", "relative", "~/x", "/a\nb", "/a\0b"])
+def test_a_folder_must_be_absolute(folder: str) -> None:
+    with pytest.raises(SettingsError, match="absolute"):
+        check(folder=folder)

@@ -323,17 +323,19 @@ def test_a_machine_beyond_the_longest_runtime_is_never_destroyed_at_first_sight(
 # ---------------------------------------------------------------- the job of a machine that goes
 
 
-def test_a_stuck_job_is_ended_before_its_machine_goes(bench: Bench) -> None:
+def test_a_stuck_job_is_ended_before_its_machine_goes_unless_its_end_is_decided(bench: Bench) -> None:
     bench.add_job("busy", JobState.TRAINING, instance_id=2)
+    bench.add_job("ending", JobState.SETTLING, instance_id=3, outcome=JobState.CANCELLED)
     bench.add_machine(2, "busy")
+    bench.add_machine(3, "ending")
     bench.clock.sleep(2 * HOUR + 1)
     seen: list[Any] = []
     bench.account.before = lambda: seen.append(bench.queue.get("busy").to_end)
     report = bench.sweep()
     reason = "Training stuck in TRAINING (no update in 120min)"
-    assert [row["reason"] for row in report["terminated"]] == [reason]
-    first_destroy = [each.startswith("destroy") for each in bench.account.asked].index(True)
-    assert seen[0] is None and seen[first_destroy] == (JobState.FAILED, reason)
+    assert ids(report["terminated"]) == [3, 2] and report["terminated"][1]["reason"] == reason
+    assert seen[0] is None and seen[bench.account.asked.index("destroy instance 2")] == (JobState.FAILED, reason)
+    assert bench.queue.get("ending").to_end is None
 
 
 def test_a_worker_that_took_a_stuck_job_gets_time_to_look_at_it(bench: Bench) -> None:
@@ -383,13 +385,6 @@ def test_a_machine_that_changed_meanwhile_is_looked_at_again(bench: Bench, chang
     assert not report["terminated"] and not report["errors"] and bench.account.destroyed == []
 
 
-def test_how_a_job_ends_is_not_changed_once_it_is_decided(bench: Bench) -> None:
-    bench.add_job("busy", JobState.SETTLING, instance_id=2, outcome=JobState.CANCELLED)
-    bench.add_machine(2, "busy")
-    bench.clock.sleep(3 * HOUR)
-    assert ids(bench.sweep()["terminated"]) == [2] and bench.queue.get("busy").to_end is None
-
-
 def test_a_machine_that_is_kept_on_purpose_is_alerted_each_time(bench: Bench) -> None:
     bench.add_job("done", JobState.COMPLETED, replace(REQUEST, on_finish="keep"), instance_id=2)
     bench.add_machine(2, "done", dph_total=None)
@@ -430,19 +425,20 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(bench: Bench) -> None:
     assert report == sweep_instances(owner="me", store=bench.store, transport=bench.transport, clock=bench.clock), (
         "a sweep is a dry run unless one says otherwise"
     )
-
-
-def test_dry_runs_of_an_outage_write_nothing_and_tell_nothing(bench: Bench) -> None:
-    bench.account.down = True
+    seen, bench.account.down = bench.store.load_run("sweep me", dict), True
     for report in bench.watch(300, HOUR, dry_run=True):
         assert ids(report["errors"]) == [None] and report["alerts"] == []
-    assert bench.told == [] and bench.store.load_run("sweep me", dict) is None
+    assert bench.told == [] and bench.store.load_run("sweep me", dict) == seen
 
 
-def test_a_machine_that_a_dry_run_saw_first_is_remembered(bench: Bench) -> None:
+def test_a_machine_that_a_dry_run_saw_first_is_remembered_though_a_listing_lacks_it(bench: Bench) -> None:
     bench.add_machine(3, "nobody", start_date=None)
     assert bench.sweep(dry_run=True)["planned"] == []
-    bench.clock.sleep(601)
+    bench.clock.sleep(300)
+    rows, bench.account.rows = bench.account.rows, {}
+    assert bench.sweep()["instances_checked"] == 0
+    bench.account.rows = rows
+    bench.clock.sleep(301)
     assert ids(bench.sweep()["terminated"]) == [3]
 
 
@@ -467,23 +463,15 @@ def test_an_hour_of_failing_listings_destroys_nothing_and_alerts_once(bench: Ben
     assert len(bench.account.rows) == 5 and bench.account.destroyed == []
 
 
-def test_the_end_of_an_outage_is_told_once_and_the_next_outage_is_another_one(bench: Bench) -> None:
-    for _ in range(2):
+def test_each_outage_and_its_end_are_told_once_unless_it_is_short(bench: Bench) -> None:
+    for seconds in (HOUR, 500, 500, HOUR):
         bench.account.down = True
-        bench.watch(300, HOUR)
-        bench.account.down = False
-        bench.watch(300, HOUR)
-    assert bench.told == ["listing_failed", "listing_works"] * 2
-    assert [notice.generation for notice in bench.notices] == [1, 1, 2, 2]
-
-
-def test_short_outages_are_not_told(bench: Bench) -> None:
-    for _ in range(5):
-        bench.account.down = True
-        bench.watch(300, 500)
+        bench.watch(300, seconds)
         bench.account.down = False
         bench.watch(300, 400)
-    assert bench.told == []
+    assert bench.told == ["listing_failed", "listing_works"] * 2
+    generations = [notice.generation for notice in bench.notices]
+    assert generations[0] == generations[1] < generations[2] == generations[3]
 
 
 def test_a_failed_sweep_is_tried_again_sooner_and_never_later(bench: Bench) -> None:
@@ -513,17 +501,6 @@ def test_a_store_that_fails_is_survived(bench: Bench) -> None:
     assert [ids(report["terminated"]) for report in reports] == [[1]]
     failures = [event.text for event in bench.events if event.kind == "unreachable"]
     assert failures == ["the sweep failed: the disk is full"] * 3
-
-
-def test_a_listing_that_lacks_everything_for_once_forgets_nothing(bench: Bench) -> None:
-    bench.add_machine(1, "nobody", start_date=None)
-    bench.sweep()
-    rows, bench.account.rows = bench.account.rows, {}
-    bench.clock.sleep(300)
-    assert bench.sweep()["instances_checked"] == 0
-    bench.account.rows = rows
-    bench.clock.sleep(301)
-    assert ids(bench.sweep()["terminated"]) == [1]
 
 
 def test_a_machine_that_one_listing_lacks_is_asked_to_go_all_the_same(bench: Bench) -> None:
@@ -567,30 +544,20 @@ def test_a_second_listing_that_fails_destroys_nothing(bench: Bench) -> None:
 # ---------------------------------------------------------------- a destroy that fails
 
 
-def test_a_machine_that_stays_is_reported_once_and_others_go(bench: Bench) -> None:
-    for number in (1, 2, 3):
+def test_a_machine_that_stays_or_may_not_be_destroyed_is_reported_once_and_others_go(bench: Bench) -> None:
+    for number in (1, 2, 3, 4):
         bench.add_machine(number, "nobody")
     bench.see_before()
-    bench.account.undestroyable = {2}
+    bench.account.undestroyable, bench.account.forbidden = {2}, {4}
     for _ in range(3):
         report = bench.sweep()
-        assert ids(report["errors"]) == [2] and "still exists 120 s" in report["errors"][0]["error"]
-    assert sorted(bench.account.rows) == [2]
-    assert bench.told.count("instance_not_destroyed") == 1
-    bench.account.undestroyable = set()
-    assert ids(bench.sweep()["terminated"]) == [2]
-    assert bench.told[-1] == "instance_swept" and bench.told.count("instance_swept") == 3
-
-
-def test_a_key_that_may_not_destroy_is_told(bench: Bench) -> None:
-    bench.add_machine(1, "nobody")
-    bench.add_machine(2, "nobody")
-    bench.see_before()
-    bench.account.forbidden = {1}
-    report = bench.sweep()
-    assert ids(report["errors"]) == [1] and ids(report["terminated"]) == [2]
-    [notice] = [notice for notice in bench.notices if notice.kind == "instance_not_destroyed"]
-    assert notice.priority == "urgent" and "403" in render(notice, PLAIN)
+        assert ids(report["errors"]) == [2, 4] and "still exists 120 s" in report["errors"][0]["error"]
+    assert sorted(bench.account.rows) == [2, 4]
+    _, forbidden = [notice for notice in bench.notices if notice.kind == "instance_not_destroyed"]
+    assert forbidden.priority == "urgent" and "403" in render(forbidden, PLAIN)
+    bench.account.undestroyable = bench.account.forbidden = set()
+    assert ids(bench.sweep()["terminated"]) == [2, 4]
+    assert bench.told[-1] == "instance_swept" and bench.told.count("instance_swept") == 4
 
 
 def test_a_machine_needed_again_is_not_reported_as_swept(bench: Bench) -> None:
