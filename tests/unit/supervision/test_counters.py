@@ -87,19 +87,17 @@ def steps(*numbers: int, total: int = 1000) -> list[str]:
 
 
 def test_an_attempt_counts_the_job_if_its_steps_agree_with_what_it_saved() -> None:
-    assert attempts_after(steps(100, 200, 230), saved={100: 8, 200: 4})["counts_job"] is True
-    assert attempts_after(steps(130, 140), saved={}, checkpoint=120)["counts_job"] is True
-
-
-def test_checkpoints_named_by_epoch_and_counters_that_fall_do_not_agree() -> None:
-    assert attempts_after(steps(100, 200, 230), saved={1: 8, 2: 4})["counts_job"] is False
-    assert attempts_after(steps(1, 7, 2, total=8), saved={1: 8, 2: 4})["counts_job"] is False
-    assert attempts_after(steps(7, total=8), steps(2, total=8), saved={1: 8, 2: 4})["counts_job"] is False
-
-
-def test_without_a_checkpoint_to_compare_with_nothing_is_known() -> None:
-    assert attempts_after(steps(130, 140), saved={})["counts_job"] is None
-    assert attempts_after(steps(1, 140), saved={}, checkpoint=120)["counts_job"] is None
+    for looks, saved, checkpoint, counts in (
+        ([steps(100, 200, 230)], {100: 8, 200: 4}, None, True),
+        ([steps(130, 140)], {}, 120, True),
+        ([steps(100, 200, 230)], {1: 8, 2: 4}, None, False),  # named by epoch
+        ([steps(1, 7, 2, total=8)], {1: 8, 2: 4}, None, False),
+        ([steps(7, total=8), steps(2, total=8)], {1: 8, 2: 4}, None, False),
+        ([steps(130, 140)], {}, None, None),  # nothing to compare with
+        ([steps(1, 140)], {}, 120, None),
+    ):
+        attempt = attempts_after(*looks, saved=saved, checkpoint=checkpoint)
+        assert attempt["counts_job"] is counts, (looks, saved)
 
 
 def test_a_bar_at_zero_before_it_goes_on_is_not_the_first_step() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import Behaviour, FakeClock, FakeJobs, FakeStream, FakeTransport, FakeVast, Program
+from tests.fakes import Behaviour, FakeClock, FakeJobs, FakeStream, FakeTransport, FakeVast
 from training_monitor.core.clock import SystemClock
 from training_monitor.core.errors import JobNotFound, SettingsError
 from training_monitor.core.models import JobView
@@ -139,6 +139,13 @@ class Streams(FakeTransport):
         return FakeStream()
 
 
+def test_the_end_of_a_job_is_followed_by_its_id_whatever_its_name_is() -> None:
+    watched = Watched(Behaviour(total=100))
+    transport = Streams(watched.jobs.answer)
+    monitor_job("local", WatchedJob(job_id=JOB, name="llama"), transport=transport, clock=watched.clock)
+    assert transport.streamed and all("llama" not in (script or "") for script in transport.streamed)
+
+
 def test_an_instance_that_has_moved_is_asked_at_its_new_address() -> None:
     class Moving(FakeVast):
         port = 22
@@ -147,26 +154,18 @@ def test_an_instance_that_has_moved_is_asked_at_its_new_address() -> None:
             found = super().run(words, program)
             return replace(found, stdout=found.stdout.replace("22", str(self.port)))
 
-        def reach(self, transport: FakeTransport) -> Program:
-            def ssh(words: tuple[str, ...], program: str | None) -> CommandResult:
-                if str(self.port) in words:
-                    return transport.answer_all(words, program)
-                return CommandResult(words, 255, "", "ssh: connect to host 1.2.3.4: Connection refused", 0.0)
-
-            return ssh
-
     watched, vast = Watched(Behaviour(total=300)), Moving()
-    watched.clock.at(100, lambda: setattr(vast, "port", 2222))
-    transport = vast.attach(Streams(watched.jobs.answer))
-    report = monitor_job("vast://7", JOB, transport=transport, clock=watched.clock)
-    assert (report["status"], report["final_step"]) == ("SUCCEEDED", 300)
-
-
-def test_the_end_of_a_job_is_followed_by_its_id_whatever_its_name_is() -> None:
-    watched = Watched(Behaviour(total=100))
     transport = Streams(watched.jobs.answer)
-    monitor_job("local", WatchedJob(job_id=JOB, name="llama"), transport=transport, clock=watched.clock)
-    assert transport.streamed and all("llama" not in (script or "") for script in transport.streamed)
+
+    def ssh(words: tuple[str, ...], program: str | None) -> CommandResult:
+        if str(vast.port) in words:
+            return transport.answer_all(words, program)
+        return CommandResult(words, 255, "", "ssh: connect to host 1.2.3.4: Connection refused", 0.0)
+
+    transport.register(["ssh"], ssh)
+    watched.clock.at(100, lambda: setattr(vast, "port", 2222))
+    report = monitor_job("vast://7", JOB, transport=vast.attach(transport), clock=watched.clock)
+    assert (report["status"], report["final_step"]) == ("SUCCEEDED", 300)
 
 
 def test_a_look_that_fails_is_not_handed_over() -> None:
@@ -179,47 +178,34 @@ def test_a_look_that_fails_is_not_handed_over() -> None:
 # ---------------------------------------------------------------- JobMonitor
 
 
-def test_an_update_tells_status_step_and_times() -> None:
+def test_an_update_tells_status_step_and_times_and_the_summary_speed_and_what_is_left() -> None:
     watched = Watched(Behaviour(total=1000))
     monitor = watched.monitor()
-    assert monitor.update()["current_step"] is None
+    nothing = {"total_steps": None, "avg_throughput": None, "eta_seconds": None}
+    assert monitor.update()["current_step"] is None and monitor.get_progress_summary() == nothing
     watched.clock.sleep(30)
     found = monitor.update()
     assert (found["status"], found["current_step"]) == ("RUNNING", 30)
     assert (found["runtime"], found["time_since_last_step"], found["throughput"]) == (30, 0, None)
-
-
-def test_the_summary_tells_speed_and_the_time_that_is_left() -> None:
-    watched = Watched(Behaviour(total=1000), started=-100)
-    monitor = watched.monitor()
-    nothing = {"total_steps": None, "avg_throughput": None, "eta_seconds": None}
-    assert monitor.get_progress_summary() == nothing
-    monitor.update()
     assert monitor.get_progress_summary() == nothing | {"total_steps": 1000}
     watched.clock.sleep(100)
     monitor.update()
-    assert monitor.get_progress_summary() == {"total_steps": 1000, "avg_throughput": 1.0, "eta_seconds": 800.0}
+    assert monitor.get_progress_summary() == {"total_steps": 1000, "avg_throughput": 1.0, "eta_seconds": 870.0}
 
 
-def test_a_monitor_sees_a_stall_only_when_the_threshold_is_reached() -> None:
+def test_a_monitor_sees_a_stall_only_between_the_threshold_and_the_end() -> None:
     watched = Watched(Behaviour(hang_after=60))
-    monitor = watched.monitor()
-    seen = {}
+    monitor, seen = watched.monitor(), {}
+    assert not monitor.is_stalled(0.001)
     for _ in range(10):
         monitor.update()
         seen[watched.clock.elapsed] = monitor.is_stalled(100)
         watched.clock.sleep(30)
     assert [when for when, stalled in seen.items() if stalled] == [180, 210, 240, 270]
     assert monitor.stall_reason(100) == "no step for 3m30s, limit 1m40s"
-
-
-def test_nothing_is_a_stall_before_the_first_look_or_after_the_end() -> None:
-    watched = Watched(Behaviour(crash_after=10))
-    monitor = watched.monitor()
-    assert not monitor.is_stalled(0.001)
-    for _ in range(3):
-        watched.clock.sleep(500)
-        monitor.update()
+    watched.jobs.stop_by_person()
+    watched.clock.sleep(500)
+    monitor.update()
     assert not monitor.is_stalled(0.001)
 
 
@@ -283,15 +269,16 @@ def test_an_interrupt_says_that_only_the_looking_ended() -> None:
 
 def test_a_background_monitor_calls_back_and_shows_the_verdict_and_no_line_of_the_log() -> None:
     watched, reports = Watched(Behaviour(total=100)), []
-    thread: Any = start_background_monitor("local", JOB, 30, reports.append, **watched.reach)
+    named = WatchedJob(job_id=JOB, name="llama")
+    thread: Any = start_background_monitor("local", named, 30, reports.append, **watched.reach)
     thread.join(30)
-    assert not thread.is_alive() and thread.daemon
+    assert not thread.is_alive() and thread.daemon and thread.job_id == "llama"
     assert thread.result["status"] == "SUCCEEDED" and thread.error is None
     assert reports == [thread.result]
     assert thread.verdict and thread.verdict.state == "finished" and thread.observations[-1].step == 100
     asked = len(watched.transport.asked)
     for shown in (repr(thread), thread._repr_html_()):
-        assert "finished" in shown and "process:job" in shown and "step" in shown and "loss=" not in shown
+        assert "finished" in shown and "llama" in shown and "step" in shown and "loss=" not in shown
         assert "SUCCEEDED: exit status 0" in shown and "\n" not in repr(thread)
     assert len(watched.transport.asked) == asked, "showing it asks nothing"
 
@@ -302,13 +289,6 @@ def test_a_background_monitor_keeps_the_error_and_does_not_call_back(job: str, e
     thread: Any = start_background_monitor("local", job, 30, reports.append, **watched.reach)
     thread.join(30)
     assert isinstance(thread.error, error) and thread.result is None and reports == []
-
-
-def test_a_background_monitor_takes_a_watched_job_as_monitor_job_does() -> None:
-    watched = Watched(Behaviour(total=100))
-    thread = start_background_monitor("local", WatchedJob(job_id=JOB, name="llama"), **watched.reach)
-    thread.join(30)
-    assert thread.job_id == "llama" and thread.result and thread.result["status"] == "SUCCEEDED"
 
 
 def test_a_background_monitor_that_has_not_looked_knows_nothing() -> None:
