@@ -96,28 +96,21 @@ def test_a_file_with_the_secret_of_a_new_channel_must_be_ones_own(tmp_path: Path
         ({"notifications": {"ntfy": {"url": "https://ntfy.sh/topic"}}}, "ntfy.url"),
         ({"fleet": {"groups": {"a": [{"target": "ssh://me:quiet-word@host"}]}}}, "fleet.groups.a"),
         ({"log_patterns": {"x": "token=quiet-word"}}, "log_patterns.x"),
+        ({"notifications": {"command": {"argv": ["/bin/page-me"]}, "telegram": {"token_env": "MY_TOKEN"}}}, None),
+        ({"fleet": {"groups": {"a": ["ssh://gpu1#process:train"]}}}, None),
     ],
 )
 def test_a_secret_in_any_value_makes_the_check_fail_where_others_can_read(
-    tmp_path: Path, tables: dict[str, object], held: str
+    tmp_path: Path, tables: dict[str, object], held: str | None
 ) -> None:
     file = tmp_path / "settings.json"
     file.write_text(json.dumps(tables))
-    for mode, is_told in ((0o644, True), (0o600, False)):
+    for mode, is_told in ((0o644, held is not None), (0o600, False)):
         file.chmod(mode)
-        problems = check_settings(str(file), {}).problems
+        problems = check_settings(str(file), {"MY_TOKEN": "1:x"}).problems
         assert is_told == any(f"the file contains {held} " in each.expected for each in problems), problems
+        assert is_told == bool([each for each in problems if each.key == "mode"])
         assert not [each for each in problems if "quiet-word" in f"{each.value} {each.expected}"]
-
-
-def test_a_file_without_secrets_may_be_read_by_others(tmp_path: Path) -> None:
-    file = tmp_path / "settings.json"
-    notifications = {"command": {"argv": ["/usr/local/bin/page-me", "-p", "22"]}, "telegram": {"token_env": "MY_TOKEN"}}
-    file.write_text(
-        json.dumps({"notifications": notifications, "fleet": {"groups": {"a": ["ssh://gpu1#process:train"]}}})
-    )
-    file.chmod(0o644)
-    assert not [each for each in check_settings(str(file), {"MY_TOKEN": "1:x"}).problems if each.key == "mode"]
 
 
 def test_what_a_program_is_given_as_a_secret_is_masked_in_its_answer(tmp_path: Path) -> None:

@@ -39,16 +39,12 @@ def test_a_stall_is_told_in_these_words() -> None:
     assert (notice.kind, notice.job_id, notice.generation, notice.priority) == ("stall_detected", "llama", 3, "high")
 
 
-def test_a_stall_that_ends_nothing_says_so() -> None:
+def test_what_is_not_known_is_a_question_mark_or_left_out() -> None:
     assert stall(None).text == "No action will be taken.\nLatest checkpoint: step 1200"
     assert stall(60).text.startswith("Auto-terminating in 1 minute unless")
     assert stall(90).text.startswith("Auto-terminating in 1.5 minutes unless")
-
-
-def test_what_is_not_known_is_a_question_mark_or_left_out() -> None:
-    assert dict(stall(step=None).fields)["Progress"] == "?/5000"
-    assert dict(stall(total_steps=None).fields)["Progress"] == "1234/?"
-    assert dict(stall(total_steps=0).fields)["Progress"] == "1234/0"
+    for known, shown in (({"step": None}, "?/5000"), ({"total_steps": None}, "1234/?"), ({"total_steps": 0}, "1234/0")):
+        assert dict(stall(**known).fields)["Progress"] == shown
     assert "Progress" not in dict(stall(step=None, total_steps=None).fields)
     assert stall(checkpoint_step=None).text.endswith("\nLatest checkpoint: none known")
 

@@ -200,17 +200,14 @@ def test_a_pair_is_made_and_registered_once(tmp_path: Path) -> None:
     assert [folder.stat().st_mode & 0o777 for folder in (path.parent, path.parent.parent)] == [0o700, 0o700]
 
 
-def test_a_pair_that_is_there_is_registered_and_not_touched(key: Path) -> None:
+def test_a_pair_that_is_there_is_not_touched_nor_a_public_key_without_its_private_one(key: Path) -> None:
     tools = Tools()
     report = setup_ssh_key(str(key), transport=tools.transport)
     assert report.registered and not report.made and not tools.made() and key.read_text() == "private"
-
-
-def test_a_public_key_without_its_private_one_is_not_overwritten(tmp_path: Path) -> None:
-    tools, public = Tools(), tmp_path / "key.pub"
+    tools, public = Tools(), key.with_name("other.pub")
     public.write_text(OTHER)
     with pytest.raises(SettingsError, match="not overwritten"):
-        setup_ssh_key(str(tmp_path / "key"), transport=tools.transport)
+        setup_ssh_key(str(key.with_name("other")), transport=tools.transport)
     assert public.read_text() == OTHER and tools.calls == []
 
 

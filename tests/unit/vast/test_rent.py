@@ -153,14 +153,12 @@ def market() -> Market:
 # ---------------------------------------------------------------- one that is there
 
 
-def test_the_best_offer_is_rented_and_seen(market: Market) -> None:
+def test_the_best_offer_is_rented_and_seen_and_one_that_is_there_is_taken(market: Market) -> None:
     market.rows[5] = instance(5, label="somebody else's")
     assert market.rent() == RentedInstance(1001, 1, 501, "RTX 4090", 0.5, None)
     assert market.created() == [1]
-
-
-def test_one_that_is_there_is_taken_and_nothing_is_asked_for(market: Market) -> None:
-    market.rows[9] = instance(9, label=LABEL, machine_id=None, dph_total="x", start_date=None, gpu_name=None)
+    market.rows = {9: instance(9, label=LABEL, machine_id=None, dph_total="x", start_date=None, gpu_name=None)}
+    market.calls.clear()
     assert market.rent() == RentedInstance(9, None, None, None, None, None)
     assert [words[1] for words in market.calls] == ["show"]
 
@@ -310,6 +308,9 @@ def test_however_often_a_listing_is_empty_what_was_asked_for_earlier_is_found(
     market.make(1)
     market.listings = [EMPTY] * empty
     assert market.rent(asked_at=market.clock.time() - ago).id == 1001 and market.created() == []
+    market.listings = [EMPTY]  # nothing is rented before a label was asked for twice, some time apart
+    market.clock.slept.clear()
+    assert market.rent().id == 1001 and market.created() == [] and market.clock.slept == [2.0]
 
 
 @pytest.mark.parametrize("empty", [1, 2, 6, 40])
@@ -317,12 +318,6 @@ def test_however_often_a_listing_is_empty_after_a_request_there_is_one_machine(m
     market.listings = [EMPTY] * (2 + empty)  # two before it is asked for
     found = market.rent()
     assert (found.id, found.offer_id, market.created()) == (1001, 1, [1])
-
-
-def test_a_label_is_asked_for_twice_some_time_apart_before_anything_is_rented(market: Market) -> None:
-    market.make(3)
-    market.listings = [EMPTY]
-    assert market.rent().id == 1003 and market.created() == [] and market.clock.slept == [2.0]
 
 
 @pytest.mark.parametrize("answer", [*UNKNOWNS, *REFUSALS])
@@ -414,14 +409,6 @@ def test_hosts_and_machines_that_are_not_wanted_are_passed_over() -> None:
         market.rent(bad_machines=[501, 502, 503])
 
 
-def test_a_market_that_refuses_everything_is_left_after_ten_offers() -> None:
-    market = Market(on_create=lambda number: GONE)
-    market.add_offers(*range(1, 31))
-    with pytest.raises(NoOffers, match=f"none of the {MOST_OFFERS} best of 30 offers"):
-        market.rent()
-    assert market.created() == list(range(1, 11))
-
-
 def test_a_search_that_fails_is_made_again_but_not_against_a_quota(market: Market) -> None:
     market.searches = [TOO_MANY, BROKEN]
     assert market.rent().offer_id == 1
@@ -449,8 +436,13 @@ def test_what_to_change_is_told_when_nothing_is_good_enough(query: OfferQuery, a
     assert advice in str(caught.value)
 
 
-def test_advice_that_cannot_be_had_does_not_hide_that_there_are_no_offers() -> None:
-    market = Market(searches=[said([]), BROKEN, (0, "<html>", ""), BROKEN])
+def test_a_market_that_refuses_everything_is_left_after_ten_offers() -> None:
+    market = Market(on_create=lambda number: GONE)
+    market.add_offers(*range(1, 31))
+    with pytest.raises(NoOffers, match=f"none of the {MOST_OFFERS} best of 30 offers"):
+        market.rent()
+    assert market.created() == list(range(1, 11))
+    market = Market(searches=[said([]), BROKEN, (0, "<html>", ""), BROKEN])  # no advice can be had
     with pytest.raises(NoOffers, match="relax the query"):
         market.rent()
 
