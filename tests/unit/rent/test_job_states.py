@@ -41,26 +41,20 @@ def test_the_steps_follow_each_other_and_end_in_the_three_ends() -> None:
     assert set(STEPS) == set(JobState) - ENDS - {JobState.REPLACING}
 
 
-def test_no_way_leads_back_from_cleaning_up() -> None:
-    for place, state in enumerate(CLOSING):
-        assert reachable(state) == set(CLOSING[place:]) | ENDS
-
-
-def test_a_failed_or_cancelled_job_is_destroyed_settled_and_reported() -> None:
+def test_a_failed_job_is_destroyed_settled_and_reported_and_a_lost_machine_replaced() -> None:
     for state in set(JobState) - ENDS - set(CLOSING):
         assert JobState.DESTROYING in TRANSITIONS[state]
     assert {state for state in JobState if TRANSITIONS[state] & ENDS} == {JobState.NOTIFYING}
-
-
-def test_a_machine_lost_in_any_step_is_replaced() -> None:
     assert {state for state in JobState if JobState.REPLACING in TRANSITIONS[state]} == LOSABLE
     assert TRANSITIONS[JobState.REPLACING] == {JobState.RENTING, JobState.DESTROYING}
 
 
-def test_without_replacing_no_step_comes_twice() -> None:
+def test_without_replacing_no_step_comes_twice_and_no_way_leads_back_from_cleaning_up() -> None:
     order = {state: place for place, state in enumerate(STEPS)}
     for old in STEPS:
         assert all(order[new] > order[old] for new in TRANSITIONS[old] if new in order)
+    for place, state in enumerate(CLOSING):
+        assert reachable(state) == set(CLOSING[place:]) | ENDS
 
 
 def test_what_is_not_in_the_table_is_refused_with_what_is_allowed() -> None:

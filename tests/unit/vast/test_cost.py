@@ -40,11 +40,10 @@ def test_an_estimate_is_setting_up_and_the_steps_with_a_margin_up_to_the_time_li
     assert estimate_cost(COMMAND, 0.5) == 1.0, "a command is estimated by its time limit"
 
 
-def test_a_price_that_is_not_known_gives_no_estimate(subtests: pytest.Subtests) -> None:
-    for price in [0, -1, float("nan"), float("inf"), None, "0.5", True]:
-        with subtests.test(price=price):
-            with pytest.raises(SettingsError, match="price_per_hour"):
-                estimate_cost(LORA, price)
+@pytest.mark.parametrize("price", [0, -1, float("nan"), float("inf"), None, "0.5", True])
+def test_a_price_that_is_not_known_gives_no_estimate(price: float) -> None:
+    with pytest.raises(SettingsError, match="price_per_hour"):
+        estimate_cost(LORA, price)
 
 
 # ---------------------------------------------------------------- spending
@@ -138,16 +137,19 @@ def test_a_budget_that_is_used_up_ends_the_job_even_when_a_price_is_not_known() 
         assert decision == Limit("budget", "its budget of $5.00 is used up: $5.00 spent", ends=True)
 
 
-def test_a_budget_that_will_be_used_up_before_the_end_is_told() -> None:
-    decision = decide_budget(5.0, Spending(4.0), price_per_hour=2.0, seconds_left=3600)
+@pytest.mark.parametrize(
+    ("spent", "price", "left", "said"),
+    [
+        (Spending(4.0), 2.0, 3600, "used up in 0.5 h, before it finishes: $4.00 spent, $2.00 more needed"),
+        (Spending(1.0, tuple(range(1, 9))), 0.1, 60, "the price of instance 1, 2, 3, 4, 5 and 3 more is unknown"),
+    ],
+)
+def test_a_budget_that_will_be_used_up_or_cannot_be_checked_is_told(
+    spent: Spending, price: float, left: float, said: str
+) -> None:
+    decision = decide_budget(5.0, spent, price_per_hour=price, seconds_left=left)
     assert decision is not None and not decision.ends
-    assert decision.reason.endswith("used up in 0.5 h, before it finishes: $4.00 spent, $2.00 more needed")
-
-
-def test_machines_without_a_price_are_told_and_never_counted_as_free() -> None:
-    decision = decide_budget(5.0, Spending(1.0, tuple(range(1, 9))), price_per_hour=0.1, seconds_left=60)
-    assert decision is not None and not decision.ends
-    assert decision.reason.endswith("cannot be checked: the price of instance 1, 2, 3, 4, 5 and 3 more is unknown")
+    assert decision.reason.startswith("its budget of $5.00 ") and decision.reason.endswith(said)
 
 
 def test_a_job_is_begun_when_the_day_has_room_for_it() -> None:
@@ -155,8 +157,5 @@ def test_a_job_is_begun_when_the_day_has_room_for_it() -> None:
     assert decide_daily_budget(20.0, Spending(10.0), promised=5.0, estimate=5.01) == (
         "the daily budget of $20.00 is not enough: $10.00 spent today, $5.00 reserved for other jobs, $5.01 needed"
     )
-
-
-def test_a_day_of_which_nobody_knows_what_it_cost_has_no_room() -> None:
     reason = decide_daily_budget(20.0, Spending(0.0, (7,)), promised=0.0, estimate=1.0)
     assert reason == "the daily budget of $20.00 cannot be checked: the price of instance 7 is unknown"
