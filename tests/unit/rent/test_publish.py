@@ -103,16 +103,10 @@ def test_a_command_that_does_not_end_is_a_try_that_failed() -> None:
     assert report == HookReport(False, 1, "env did not respond within 600 s")
 
 
-def test_a_token_that_the_command_prints_is_not_shown() -> None:
+def test_a_token_is_not_shown_and_a_long_output_cut_to_its_last_whole_lines() -> None:
     report, _, _ = register([1], Hook(command="x", attempts=1), said="Authorization: Bearer abcdefgh1234")
     assert "abcdefgh1234" not in report.said
-
-
-def test_an_output_without_an_end_of_line_is_not_shown_from_its_middle() -> None:
     assert register([0], said="x" * 5_000_000)[0].said == ""
-
-
-def test_a_long_output_is_cut_to_its_last_lines() -> None:
     report, _, _ = register([0], said="".join(f"line {each} {'x' * 1000}\n" for each in range(5000)))
     assert len(report.said) < 1300 and "line 4999" in report.said
 
@@ -157,9 +151,9 @@ HANGS = Behaviour(hang_after=5, save_every=None)
 
 
 def test_a_command_that_fails_twice_and_then_works_is_run_three_times(clock: FakeClock) -> None:
-    machine = FakeJobs(clock, [BADLY, BADLY, WELL])
-    report = sample(machine)
-    assert (report.ok, report.attempts, report.error) == (True, 3, None)
+    machine, told = FakeJobs(clock, [BADLY, BADLY, WELL]), list[str]()
+    report = sample(machine, on_progress=told.append)
+    assert (report.ok, report.attempts, report.error) == (True, 3, None) and any("step" in line for line in told)
     [first, _, third] = machine.starts
     assert first.name.startswith("samples-") and first.name.endswith("-1") and third.name.endswith("-3")
     assert first.command.endswith("\npython sample.py")
@@ -222,11 +216,6 @@ def test_what_a_person_stopped_is_not_started_again(clock: FakeClock) -> None:
     assert len(machine.starts) == 1
 
 
-def test_what_a_failed_try_left_behind_is_ended_before_the_next(clock: FakeClock) -> None:
-    machine = FakeJobs(clock, [Behaviour(crash_after=4, survivors=2, save_every=None), WELL])
-    assert sample(machine).ok  # the fake refuses to start beside anything
-
-
 def test_a_silent_target_is_no_failed_try_and_unknown_if_it_stays_silent(clock: FakeClock) -> None:
     machine = FakeJobs(clock, [WELL])
     machine.unreachable(6, 20)
@@ -237,9 +226,11 @@ def test_a_silent_target_is_no_failed_try_and_unknown_if_it_stays_silent(clock: 
         sample(machine, model="/other")
 
 
-def test_a_lost_answer_to_the_start_starts_nothing_twice(clock: FakeClock) -> None:
+def test_a_lost_answer_starts_nothing_twice_and_leftovers_are_ended_before_the_next_try(clock: FakeClock) -> None:
     machine = FakeJobs(clock, [WELL], lose_start_answers=1)
     assert sample(machine).ok and len(machine.starts) == 1
+    machine = FakeJobs(clock, [Behaviour(crash_after=4, survivors=2, save_every=None), WELL])
+    assert sample(machine).ok  # the fake refuses to start beside anything
 
 
 def test_the_values_of_the_environment_are_not_shown(clock: FakeClock) -> None:
@@ -269,20 +260,11 @@ def test_hostile_names_reach_the_command_as_they_are(name: str, clock: FakeClock
     assert machine.starts[0].env["NAME"] == machine.starts[0].env["TRIGGER"] == name
 
 
-@pytest.mark.parametrize("key", ["folder", "model"])
-def test_a_path_that_is_none_is_wrong_use(key: str, clock: FakeClock) -> None:
-    with pytest.raises(SettingsError):
-        sample(FakeJobs(clock, [WELL]), **{key: ""})
-
-
 def test_paths_that_are_called_like_a_mark_of_the_script_stay_paths(clock: FakeClock) -> None:
     machine = FakeJobs(clock, [WELL])
     sample(machine, folder="/_model", model="/$_folder")
     call = read_call(machine.starts[0].command)
     assert call and (call.given["_folder"], call.given["_model"]) == ("/_model", "/$_folder")
-
-
-def test_progress_is_told(clock: FakeClock) -> None:
-    told: list[str] = []
-    sample(FakeJobs(clock, [WELL]), on_progress=told.append)
-    assert any("step" in line for line in told)
+    for key in ("folder", "model"):
+        with pytest.raises(SettingsError):
+            sample(machine, **{key: ""})

@@ -110,11 +110,13 @@ def test_a_training_that_fails_ends_it_whether_asked_for_or_not(tmp_path: Path, 
     assert report.reason.startswith("failed at step 70 of 1000") and asked != report.reason.endswith("was not met")
 
 
-def test_a_training_that_a_person_stops_ends_it(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_training_that_a_person_stops_or_that_fails_at_the_last_moment_ends_it(tmp_path: Path) -> None:
+    world = World(tmp_path / "stopped")
     world.clock.at(50, world.there.stop_by_person)
     report = world.wait("finished")
     assert (report.outcome, report.state) == ("missed", "stopped")
+    report = World(tmp_path, Behaviour(crash_after=70)).wait("step=500", timeout=70, interval=70)
+    assert (report.outcome, report.state) == ("missed", "failed"), "no timeout"
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -141,11 +143,6 @@ def test_time_that_runs_out_ends_it_with_what_is_known(tmp_path: Path) -> None:
     report = world.wait("step=500", "failed", timeout=100)
     assert (report.outcome, report.condition, report.state, report.seconds) == ("timeout", None, "running", 100)
     assert report.reason.startswith("the condition step=500 or failed was not met within 1m40s; step 150 of 1000")
-
-
-def test_a_failure_at_the_last_moment_is_no_timeout(tmp_path: Path) -> None:
-    report = World(tmp_path, Behaviour(crash_after=70)).wait("step=500", timeout=70, interval=70)
-    assert (report.outcome, report.state) == ("missed", "failed")
 
 
 # ---------------------------------------------------------------- GPUs
@@ -220,23 +217,19 @@ def test_a_new_line_ends_it_and_an_old_one_does_not(
     assert report.reason == f"its log contains: {line}" and "hf_AbC" not in format_record(report)
 
 
-def test_the_unfinished_last_line_of_a_training_counts(tmp_path: Path) -> None:
-    world = World(tmp_path, Behaviour(crash_after=100))
+def test_an_unfinished_last_line_counts_and_the_end_of_a_log_without_a_cursor(tmp_path: Path) -> None:
+    world = World(tmp_path / "unfinished", Behaviour(crash_after=100))
     world.clock.at(100, lambda: world.there.write("no end: needle"))
     assert world.wait("log=needle").line == "no end: needle"
-
-
-def test_a_log_that_cannot_be_read_from_a_cursor_is_searched_by_its_end(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    job, world.there.has_log = world.there.training, False
+    other = World(tmp_path)
+    job, other.there.has_log = other.there.training, False
 
     def whole_log(now: float) -> tuple[str, float]:
         return "".join(f"step {each}/1000 loss 0.5\n" for each in range(1, job.step(now) + 1)), now
 
     job.log = whole_log  # type: ignore[method-assign]
-    world.clock.sleep(50)
-    report = world.wait("log=step (49|60)/")
-    assert report.line == "step 60/1000 loss 0.5"
+    other.clock.sleep(50)
+    assert other.wait("log=step (49|60)/").line == "step 60/1000 loss 0.5"
 
 
 # ---------------------------------------------------------------- what does not end it

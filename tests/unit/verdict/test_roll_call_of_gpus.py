@@ -223,14 +223,11 @@ def test_a_rank_in_another_collective_at_the_same_number_is_named() -> None:
     assert "rank 0 (pid 100) runs nccl:broadcast as collective 100, but the others run nccl:all_reduce" in text
 
 
-def test_a_missing_rank_is_named_once_though_it_is_behind_too() -> None:
+def test_a_missing_rank_is_named_once_though_it_is_behind_too_and_so_is_a_place() -> None:
     ranks = tuple(spinning(each, 8) for each in range(8) if each not in (2, 5))
     recorded = tuple(at(rank, 99 if rank == 2 else 100, 99 if rank == 2 else 100) for rank in range(8) if rank != 5)
     culprits, confidence, text = told(*ranks, collectives=recorded)
     assert (culprits, confidence) == ([2, 5], "high")
     assert text.endswith("ranks 2 and 5 are missing: their processes have ended, or were never started.")
-
-
-def test_where_a_rank_is_stands_there_once() -> None:
     _, _, text = told(replace(spinning(0), stacks=(Stack("MainThread", BACKWARD[0].frames, True),), waits_for=LOCK))
     assert text.count("backward") == 1, text
