@@ -73,14 +73,11 @@ def test_the_first_channel_that_takes_it_is_the_last_one_asked(clock: FakeClock)
     assert (first.sent, third.sent, clock.slept) == ([], [], [])
 
 
-def test_without_a_channel_nobody_is_told() -> None:
-    delivery = TrainingNotifier([]).notify(None, "hello")
-    assert (delivery.channel, delivery.success, delivery.attempts) == ("none", False, 0) and delivery.error
-
-
-def test_when_all_fail_every_reason_is_told(clock: FakeClock) -> None:
+def test_when_all_fail_every_reason_is_told_and_without_a_channel_nobody(clock: FakeClock) -> None:
     lines = [Line("a", [RestError("no", status=400)]), Line("b", [RestError("gone", status=404)])]
     assert TrainingNotifier(lines, clock=clock).notify(None, "x") == Delivery("none", False, 2, "a: no; b: gone")
+    delivery = TrainingNotifier([]).notify(None, "hello")
+    assert (delivery.channel, delivery.success, delivery.attempts) == ("none", False, 0) and delivery.error
 
 
 def test_a_channel_takes_only_what_is_important_enough() -> None:
@@ -98,20 +95,17 @@ def test_a_channel_gets_as_many_lines_of_a_log_as_its_setting_allows() -> None:
         assert notice.log == log
 
 
-def test_an_unknown_user_or_priority_is_refused() -> None:
-    notifier = TrainingNotifier([Line()], users={"alice": NotifiedUser("alice")})
+def test_a_text_carries_its_job_and_priority_and_an_unknown_user_or_priority_is_refused() -> None:
+    line = Line()
+    notifier = TrainingNotifier([line], users={"alice": NotifiedUser("alice")})
+    notifier.notify(NotifiedUser("eve"), "half way", "low", "run")
+    [(user, notice)] = line.sent
+    assert (user, notice.text, notice.job_id, notice.priority) == ("eve", "half way", "run", "low")
+    assert notice.training == "run" and notice.host == socket.gethostname()
     with pytest.raises(SettingsError, match="user: got 'bob', expected one of alice"):
         notifier.notify("bob", "x")
     with pytest.raises(SettingsError, match="priority"):
         notifier.notify("alice", "x", "loud")
-
-
-def test_a_text_carries_its_job_and_priority() -> None:
-    line = Line()
-    TrainingNotifier([line]).notify(NotifiedUser("eve"), "half way", "low", "run")
-    [(user, notice)] = line.sent
-    assert (user, notice.text, notice.job_id, notice.priority) == ("eve", "half way", "run", "low")
-    assert notice.training == "run" and notice.host == socket.gethostname()
 
 
 # ---------------------------------------------------------------- tries and waits
@@ -158,18 +152,13 @@ def test_the_same_event_is_told_once_to_each_user(tmp_path: Path, with_store: bo
         assert another.notify("a", FAILED).channel == "suppressed", "another process knows it"
 
 
-def test_a_text_is_never_a_repeat(tmp_path: Path) -> None:
-    line = Line()
-    notifier = TrainingNotifier([line], store=Store(str(tmp_path)))
-    assert [notifier.notify(None, "hello").channel for _ in range(3)] == ["line"] * 3
-
-
 @pytest.mark.parametrize("with_store", [False, True])
-def test_what_reached_nobody_is_no_repeat(tmp_path: Path, with_store: bool) -> None:
+def test_what_reached_nobody_is_no_repeat_and_neither_is_a_text(tmp_path: Path, with_store: bool) -> None:
     line = Line("line", [RestError("no", status=400)])
     notifier = TrainingNotifier([line], store=Store(str(tmp_path)) if with_store else None)
     assert [notifier.notify(None, FAILED).success for _ in range(2)] == [False, True]
     assert notifier.notify(None, FAILED).channel == "suppressed"
+    assert [notifier.notify(None, "hello").channel for _ in range(3)] == ["line"] * 3
 
 
 # ---------------------------------------------------------------- the web list
@@ -196,19 +185,14 @@ def test_the_web_list_needs_a_store_that_can_be_written(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- programs
 
 
-def test_the_desktop_gets_escaped_words_behind_a_double_dash() -> None:
+def test_the_desktop_gets_escaped_words_and_a_command_none_in_its_arguments() -> None:
     programs = Programs()
     notice = Notice("failed", "--help", (("Log", "<b>&"),), priority="urgent")
     assert TrainingNotifier([Desktop()], transport=programs).notify(None, notice).channel == "desktop"  # type: ignore[arg-type]
-    [(argv, _)] = programs.ran
-    assert argv == ("notify-send", "--urgency=critical", "--", "--help", "Log: &lt;b&gt;&amp;")
-
-
-def test_a_command_gets_nothing_of_the_notice_in_its_arguments() -> None:
-    programs = Programs()
     TrainingNotifier([CommandChannel(("page", "me"))], transport=programs).notify(None, FAILED)  # type: ignore[arg-type]
-    [(argv, text)] = programs.ran
-    assert argv == ("page", "me") and text and '"kind": "failed"' in text and "\n" not in text.rstrip("\n")
+    [(desktop, _), (command, text)] = programs.ran
+    assert desktop == ("notify-send", "--urgency=critical", "--", "--help", "Log: &lt;b&gt;&amp;")
+    assert command == ("page", "me") and text and '"kind": "failed"' in text and "\n" not in text.rstrip("\n")
 
 
 def test_a_program_that_is_not_there_is_passed_over() -> None:

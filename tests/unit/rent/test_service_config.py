@@ -37,12 +37,9 @@ def test_an_unknown_key_is_refused_with_the_nearest_name() -> None:
         read({"daily_buget": 5})
     with pytest.raises(SettingsError, match="one of lease_seconds, poll_interval"):
         read({"x": 5})
-
-
-@pytest.mark.parametrize("table", [5, "lease_seconds", ["lease_seconds"], True])
-def test_what_is_no_table_is_refused(table: Any) -> None:
-    with pytest.raises(SettingsError, match="a table"):
-        read(table)
+    for table in (5, "lease_seconds", ["lease_seconds"], True):
+        with pytest.raises(SettingsError, match="a table"):
+            read(table)
 
 
 def test_times_are_seconds_above_zero(subtests: pytest.Subtests) -> None:
@@ -66,11 +63,8 @@ def test_other_values_outside_of_their_range_are_refused(key: str, values: list[
     for value in values:
         with pytest.raises(SettingsError, match=key):
             read({key: value})
-
-
-def test_the_ends_of_the_ranges_are_allowed() -> None:
-    config = read({"failed_refund": 1, "warn_hours_left": 0, "max_retries": 0})
-    assert (config.failed_refund, config.warn_hours_left, config.max_retries) == (1, 0, 0)
+    ends = {"failed_refund": 1, "warn_hours_left": 0, "max_retries": 0}  # of the ranges: they are allowed
+    assert key not in ends or getattr(read({key: ends[key]}), key) == ends[key]
 
 
 def test_the_folder_on_the_machine_is_a_plain_path_from_the_root_on() -> None:

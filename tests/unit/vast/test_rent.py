@@ -544,6 +544,9 @@ def test_what_never_runs_is_told_once_it_was_seen_twice(status: str) -> None:
     error = end(market)
     assert type(error) is CommandFailed and f"{status}: OCI runtime x" in str(error) and len(str(error)) < 500
     assert str(error).isprintable() and shows(market) == 3
+    down = {"actual_status": "created", "cur_state": "stopped", "intended_status": "stopped"}  # it is not to run
+    with pytest.raises(CommandFailed, match="cannot start: created"):
+        boot(down, down, RUNNING).ready()
 
 
 @pytest.mark.parametrize(
@@ -552,18 +555,12 @@ def test_what_never_runs_is_told_once_it_was_seen_twice(status: str) -> None:
         ({"actual_status": "offline"}, {"actual_status": "loading"}, {"actual_status": "offline"}),
         (None, {"actual_status": "loading"}, None),
         ({"actual_status": "exited"}, BROKEN),  # a failed look is no second time
+        # it waits for its GPUs
+        ({"actual_status": "exited", "cur_state": "stopped", "intended_status": "running"},) * 3,
     ],
 )
 def test_what_was_seen_once_is_no_end(seen: tuple[Row | Said | None, ...]) -> None:
     assert boot(*seen, RUNNING).ready().address == "ssh5.vast.ai"
-
-
-def test_one_that_waits_for_its_gpus_is_waited_for_and_one_that_is_not_to_run_is_not() -> None:
-    scheduled = {"actual_status": "exited", "cur_state": "stopped", "intended_status": "running"}
-    assert boot(scheduled, scheduled, scheduled, RUNNING).ready().name == "7"
-    down = {"actual_status": "created", "cur_state": "stopped", "intended_status": "stopped"}
-    with pytest.raises(CommandFailed, match="cannot start: created"):
-        boot(down, down, RUNNING).ready()
 
 
 @pytest.mark.parametrize(
