@@ -109,7 +109,7 @@ def test_where_it_is_and_what_to_type_next_stand_in_every_notice_however_long(su
                 assert sent.endswith(f"Next, on desk: {shown}")
 
 
-def test_a_command_that_would_break_out_of_its_marks_is_escaped_and_one_too_long_left_out() -> None:
+def test_a_command_that_breaks_out_is_escaped_and_one_too_long_left_out() -> None:
     notice = Notice("failed", "Title", command="training-monitor check local '```@everyone`'")
     assert "\\`\\`\\`@\u200beveryone" in render(notice, DISCORD)
     assert render(notice, SLACK).endswith("'```@everyone`'") and "Next: `" not in render(notice, SLACK)

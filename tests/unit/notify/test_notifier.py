@@ -95,7 +95,7 @@ def test_a_channel_gets_as_many_lines_of_a_log_as_its_setting_allows() -> None:
         assert notice.log == log
 
 
-def test_a_text_carries_its_job_and_priority_and_an_unknown_user_or_priority_is_refused() -> None:
+def test_a_text_carries_its_job_and_priority_and_unknown_ones_are_refused() -> None:
     line = Line()
     notifier = TrainingNotifier([line], users={"alice": NotifiedUser("alice")})
     notifier.notify(NotifiedUser("eve"), "half way", "low", "run")

@@ -49,7 +49,7 @@ def test_a_failed_job_is_destroyed_settled_and_reported_and_a_lost_machine_repla
     assert TRANSITIONS[JobState.REPLACING] == {JobState.RENTING, JobState.DESTROYING}
 
 
-def test_without_replacing_no_step_comes_twice_and_no_way_leads_back_from_cleaning_up() -> None:
+def test_no_step_comes_twice_and_no_way_leads_back_from_cleaning_up() -> None:
     order = {state: place for place, state in enumerate(STEPS)}
     for old in STEPS:
         assert all(order[new] > order[old] for new in TRANSITIONS[old] if new in order)

@@ -411,7 +411,7 @@ def test_a_missing_variable_ends_the_job_before_renting(world: World) -> None:
     assert (ended.state, ended.work.rentals, ended.work.asked_at) == (JobState.FAILED, (), None)
 
 
-def test_a_variable_reaches_the_training_and_no_file_and_another_worker_needs_it_no_more(
+def test_a_variable_reaches_the_training_and_no_file(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN_HERE", "very-secret-value")

@@ -83,7 +83,7 @@ def test_what_is_not_known_is_an_empty_variable_and_null() -> None:
     assert json.loads(text or "")["model_url"] is None
 
 
-def test_a_command_that_fails_is_tried_again_and_waits_longer_each_time_up_to_two_minutes() -> None:
+def test_a_command_that_fails_is_retried_with_waits_up_to_two_minutes() -> None:
     report, runs, clock = register([1, 127, 0])
     assert (report.ok, report.attempts, len(runs), clock.slept) == (True, 3, 3, [5.0, 10.0])
     _, _, clock = register([1] * 40, Hook(command="x", attempts=40))
@@ -226,7 +226,7 @@ def test_a_silent_target_is_no_failed_try_and_unknown_if_it_stays_silent(clock: 
         sample(machine, model="/other")
 
 
-def test_a_lost_answer_starts_nothing_twice_and_leftovers_are_ended_before_the_next_try(clock: FakeClock) -> None:
+def test_a_lost_answer_starts_nothing_twice_and_leftovers_are_ended(clock: FakeClock) -> None:
     machine = FakeJobs(clock, [WELL], lose_start_answers=1)
     assert sample(machine).ok and len(machine.starts) == 1
     machine = FakeJobs(clock, [Behaviour(crash_after=4, survivors=2, save_every=None), WELL])

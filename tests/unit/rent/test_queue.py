@@ -265,7 +265,7 @@ def test_the_oldest_job_is_taken_first_and_nobody_takes_it_twice(queue: Training
     assert queue.claim("a", LEASE) is None and queue.claim("a", LEASE, first) is None, "it holds it already"
 
 
-def test_a_job_can_be_taken_by_its_name_and_goes_before_older_ones_once_it_is_under_way(queue: TrainingQueue) -> None:
+def test_a_job_can_be_taken_by_name_and_goes_first_once_it_is_under_way(queue: TrainingQueue) -> None:
     for name in ("waits", "runs"):
         queue.submit(REQUEST, name)
     queue.save(replace(taken(queue, "a", "runs"), state=JobState.CHARGING), "a")

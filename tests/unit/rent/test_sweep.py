@@ -266,7 +266,7 @@ def test_a_row_that_is_garbage_but_for_its_label_is_judged_by_what_is_known(subt
             assert decide(strange)["cost_per_hour"] is None
 
 
-def test_what_a_machine_costs_is_its_storage_when_it_is_stopped_and_a_label_is_bounded() -> None:
+def test_a_stopped_machine_costs_its_storage_and_a_label_is_bounded() -> None:
     assert cost_per_hour(row()) == 0.5
     assert cost_per_hour(row(actual_status="stopped", storage_total_cost=0.01)) == 0.01
     assert cost_per_hour(row(actual_status="stopped")) is None
@@ -280,7 +280,7 @@ def test_what_a_machine_costs_is_its_storage_when_it_is_stopped_and_a_label_is_b
 # ---------------------------------------------------------------- what is remembered
 
 
-def test_when_an_instance_was_first_seen_outlives_a_listing_that_lacks_it_and_outages_are_counted() -> None:
+def test_when_an_instance_was_first_seen_outlives_a_listing_without_it() -> None:
     memory = SweepMemory().see({"7", "8"}, NOW).see(set(), NOW + HOUR).see({"7"}, NOW + 2 * HOUR)
     assert memory.first_seen == {"7": NOW, "8": NOW}
     assert memory.see({"7"}, NOW + FORGET_SECONDS + 1).first_seen == {"7": NOW}

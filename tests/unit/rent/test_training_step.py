@@ -130,7 +130,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_a_log_is_kept_to_its_last_line_though_neither_a_connection_nor_the_market_holds(world: World) -> None:
+def test_a_log_is_kept_to_its_last_line_without_connection_and_market(world: World) -> None:
     world.machine.behaviours = [replace(QUIET, last_words="Training completed")]
     with world.training() as step:
         world.market_answers = False
@@ -189,7 +189,7 @@ def test_a_training_that_failed_waits_for_no_machine_and_warns_of_no_log(tmp_pat
 
 
 @pytest.mark.parametrize(("most", "end"), [(2, JobState.REPLACING), (1, JobState.UPLOADING)])
-def test_a_training_that_a_gpu_ended_goes_on_where_it_is_on_the_last_machine_it_may_have(
+def test_a_training_that_a_gpu_ended_stays_on_its_last_allowed_machine(
     tmp_path: Path, most: int, end: JobState
 ) -> None:
     world = World(tmp_path, max_instances=most)

@@ -340,7 +340,7 @@ def test_half_a_budget_is_none(changes: dict[str, float]) -> None:
     assert Looks(WatchConfig(**changes)).look(runtime=1e9) == []  # type: ignore[arg-type]
 
 
-def test_the_hard_limit_ends_a_run_that_makes_progress_but_not_if_its_time_is_unknown() -> None:
+def test_the_hard_limit_ends_a_run_in_progress_unless_its_time_is_unknown() -> None:
     looks = Looks(WatchConfig(hard_limit=3600))
     for runtime in (None, 3599.0):
         looks.look(runtime=runtime)

@@ -401,7 +401,7 @@ def test_a_running_job_of_the_name_is_adopted_and_not_doubled(
     assert len(bench.said("adopted")) == 1
 
 
-def test_an_adopted_job_that_fails_is_restarted_under_a_new_id_and_another_left_alone(bench: Bench) -> None:
+def test_an_adopted_job_that_fails_gets_a_new_id_and_another_is_left_alone(bench: Bench) -> None:
     other = bench.jobs.add("other-run-attempt-1", Behaviour(total=10_000))
     bench.jobs.add("run-attempt-3", Behaviour(crash_after=120), started=-60)
     report = bench.restart()

@@ -178,7 +178,7 @@ def test_a_look_that_fails_is_not_handed_over() -> None:
 # ---------------------------------------------------------------- JobMonitor
 
 
-def test_an_update_tells_status_step_and_times_and_the_summary_speed_and_what_is_left() -> None:
+def test_an_update_tells_status_and_times_and_the_summary_speed_and_eta() -> None:
     watched = Watched(Behaviour(total=1000))
     monitor = watched.monitor()
     nothing = {"total_steps": None, "avg_throughput": None, "eta_seconds": None}
@@ -267,7 +267,7 @@ def test_an_interrupt_says_that_only_the_looking_ended() -> None:
 # ---------------------------------------------------------------- start_background_monitor
 
 
-def test_a_background_monitor_calls_back_and_shows_the_verdict_and_no_line_of_the_log() -> None:
+def test_a_background_monitor_calls_back_and_shows_no_line_of_the_log() -> None:
     watched, reports = Watched(Behaviour(total=100)), []
     named = WatchedJob(job_id=JOB, name="llama")
     thread: Any = start_background_monitor("local", named, 30, reports.append, **watched.reach)

@@ -81,7 +81,7 @@ def balance(said: Said) -> Balance:
 # ---------------------------------------------------------------- money
 
 
-def test_the_money_is_under_the_names_of_the_service_and_may_be_below_zero_or_unknown() -> None:
+def test_the_money_is_named_as_by_the_service_and_may_be_negative_or_unknown() -> None:
     assert balance(recorded("user")) == Balance(credit=12.5, balance=0.0, balance_threshold=5.0, can_pay=True)
     said = {"credit": -0.25, "balance": None, "balance_threshold": "5", "can_pay": 1}
     assert balance((0, json.dumps(said), "")) == Balance(-0.25)
@@ -200,7 +200,7 @@ def test_a_pair_is_made_and_registered_once(tmp_path: Path) -> None:
     assert [folder.stat().st_mode & 0o777 for folder in (path.parent, path.parent.parent)] == [0o700, 0o700]
 
 
-def test_a_pair_that_is_there_is_not_touched_nor_a_public_key_without_its_private_one(key: Path) -> None:
+def test_neither_a_pair_nor_a_public_key_alone_is_overwritten(key: Path) -> None:
     tools = Tools()
     report = setup_ssh_key(str(key), transport=tools.transport)
     assert report.registered and not report.made and not tools.made() and key.read_text() == "private"
@@ -218,7 +218,7 @@ def test_a_key_that_is_not_listed_afterwards_is_a_failure_with_what_vastai_said(
         setup_ssh_key(str(key), transport=tools.transport)
 
 
-def test_a_key_that_may_not_register_is_access_denied_and_without_a_list_nothing_is_registered(key: Path) -> None:
+def test_nothing_is_registered_without_permission_or_a_list(key: Path) -> None:
     tools = Tools(says={"create ssh-key": recorded("ssh_key_wrong_key")})
     with pytest.raises(AccessDenied):
         setup_ssh_key(str(key), transport=tools.transport)

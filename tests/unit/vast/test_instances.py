@@ -243,7 +243,7 @@ def test_without_a_listing_gone_is_unknown(listing: str) -> None:
         found(cli)
 
 
-def test_a_show_that_fails_over_a_row_tells_gone_only_by_the_traceback_of_an_older_version() -> None:
+def test_a_show_that_fails_tells_gone_only_by_an_older_versions_traceback() -> None:
     cli, said = Cli(page(6, 8)), {"error": "unsupported operand"}
     cli.show_one = lambda words: (1, "", f"Traceback\nTypeError: {said['error']}")  # type: ignore[method-assign]
     with pytest.raises(TargetUnreachable):

@@ -163,7 +163,7 @@ def test_a_row_that_is_no_offer_is_skipped_and_every_key_may_be_anything() -> No
         rank_offers(filter(None, [read_offer({**row(7), "dph_total": 0.4, name: value})]), ANY)
 
 
-def test_the_country_is_the_code_at_the_end_and_verification_counts_more_than_the_older_flag() -> None:
+def test_the_country_is_the_code_at_the_end_and_verification_wins() -> None:
     places: dict[str | None, list[object]] = {
         "SE": ["Sweden, SE", "SE"],
         "HK": [" hk "],

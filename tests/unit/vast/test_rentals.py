@@ -65,7 +65,7 @@ def test_a_price_that_changes_at_every_look_takes_a_bounded_record() -> None:
     assert len(rental.prices) == MOST_PRICES and spent_by([rental], 30.0 * 2999).dollars == pytest.approx(dollars)
 
 
-def test_the_first_known_price_counts_from_the_beginning_and_a_stopped_one_pays_for_its_disk() -> None:
+def test_the_first_known_price_counts_from_the_beginning() -> None:
     rental = note_sight(replace(RENTAL, price_per_hour=None), row(2.0), HOUR)
     assert spent_by([rental], 2 * HOUR).dollars == 4.0 and rental.prices == ()
     stopped = row(actual_status="exited", intended_status="stopped", storage_total_cost=0.1)

@@ -348,7 +348,7 @@ def test_what_waits_for_a_processor_computes_and_gets_more_time() -> None:
     assert run.states == {"running"}
 
 
-def test_a_start_up_that_computes_is_given_most_of_an_hour_where_waits_for_processors_are_unknown() -> None:
+def test_a_start_up_that_computes_is_given_most_of_an_hour() -> None:
     assert Watched().wait(50 * MINUTE, step=None, cores=2.0, **IDLE).states == {"starting"}
 
 

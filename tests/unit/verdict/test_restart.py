@@ -139,7 +139,7 @@ def blamed(*deaths: tuple[Failure, bool | None], budget: int = 4) -> tuple[tuple
     return found.bad_checkpoints, found.suspect_checkpoints
 
 
-def test_a_checkpoint_that_failed_to_load_twice_is_bad_unless_steps_were_made_from_it() -> None:
+def test_a_checkpoint_that_failed_twice_is_bad_unless_it_made_steps() -> None:
     assert blamed((CORRUPT, False)) == ((), ())
     assert blamed((CORRUPT, False), (CORRUPT, False)) == ((STEP_5,), ())
     assert blamed((CORRUPT, False), (HUB, False), (CORRUPT, False)) == ((STEP_5,), ())

@@ -115,7 +115,7 @@ def test_of_two_ranks_the_one_with_work_of_its_own_is_late(late: Rank, is_pod: b
     assert told(*(without_gpus(*ranks) if is_pod else ranks))[:2] == ([1], "medium")
 
 
-def test_of_two_that_may_both_wait_none_is_accused_and_a_rank_whose_gpu_idles_computes() -> None:
+def test_of_two_that_may_both_wait_none_is_accused_unless_its_gpu_idles() -> None:
     assert told(spinning(0, 2), in_barrier(1, 2))[0] == []
     assert told(a_rank(0, BACKWARD, 2, waits_for=LOCK), in_barrier(1, 2))[0] == []
     ranks = [spinning(each) for each in range(4)]
