@@ -21,12 +21,9 @@ def taken(folder: str = "", step: int = 0, share: float | None = None, *rest: ob
     return [folder, step, share, *rest, *more.values()]
 
 
-def test_a_path_and_a_number_of_another_library_are_taken_as_plain_ones() -> None:
+def test_paths_and_foreign_numbers_are_taken_as_plain_ones_and_the_rest_as_given() -> None:
     found = taken(Path("/data"), share=Fraction(1, 4))
     assert found == ["/data", 0, 0.25] and type(taken("", 0, Fraction(2))[2]) is float  # type: ignore[index]
-
-
-def test_further_arguments_are_taken_as_they_are() -> None:
     path = Path("/data")
     assert taken("", 1, None, path, other=path) == ["", 1, None, path, path]
 
@@ -57,25 +54,19 @@ def test_a_plan_that_cannot_be_meant_is_refused(given: dict[str, Any]) -> None:
         TerminationPlan(**given)
 
 
-def test_a_jitter_larger_than_the_delay_is_refused() -> None:
+def test_a_jitter_larger_than_the_delay_or_an_endless_limit_is_refused() -> None:
     with pytest.raises(SettingsError, match="^jitter: "):
         RestartPolicy(jitter=5)
+    with pytest.raises(SettingsError, match="expected a finite number"):
+        RestartPolicy(max_delay=float("inf"))
 
 
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
+def test_what_is_wrong_is_named() -> None:
+    for call, name in [
         (lambda: training_monitor.parse_progress(Path("/log")), "text"),  # type: ignore[arg-type]
         (lambda: training_monitor.classify_failure(Path("/log")), "text"),  # type: ignore[arg-type]
         (lambda: training_monitor.check_training("pod", namespace=Path("/ml")), "namespace"),  # type: ignore[arg-type]
         (lambda: training_monitor.setup_logging("20"), "level"),
-    ],
-)
-def test_what_is_wrong_is_named(call: Callable[[], Any], name: str) -> None:
-    with pytest.raises(SettingsError, match=f"^{name}: "):
-        call()
-
-
-def test_an_endless_limit_is_told_to_be_finite() -> None:
-    with pytest.raises(SettingsError, match="expected a finite number"):
-        RestartPolicy(max_delay=float("inf"))
+    ]:
+        with pytest.raises(SettingsError, match=f"^{name}: "):
+            call()

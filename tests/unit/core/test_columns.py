@@ -39,20 +39,17 @@ def test_columns_return_equal_values_of_the_same_types() -> None:
                 assert there == [(type(row[at]), row[at]) for row in rows], kind
 
 
-def test_columns_return_nan_as_nan() -> None:
+def test_columns_return_nan_as_nan_and_keep_equal_values_in_a_row_once() -> None:
     columns = Columns(("loss",), [[1.5], [float("nan")], [float("nan")], [2.0]])
     assert [each == each for each in columns.column("loss")] == [True, False, False, True]
+    columns = Columns(("failure",), [[None]])
+    for _ in range(3):
+        columns.append([[".".join("ab")]])
+    first, *others = columns.column("failure")[1:]
+    assert first == ["a.b"] and all(each is first for each in others)
 
 
 def test_columns_take_eight_bytes_a_number_at_most_and_nothing_for_what_stays() -> None:
     columns = Columns(NAMES, ([0.1 * row, 7, row % 100] for row in range(1000)))
     kept = [each.values for each in columns._kept if hasattr(each, "values")]
     assert [(type(each), each.itemsize) for each in kept] == [(array, 8), (array, 1)]
-
-
-def test_columns_keep_equal_values_in_a_row_once() -> None:
-    columns = Columns(("failure",), [[None]])
-    for _ in range(3):
-        columns.append([[".".join("ab")]])
-    first, *others = columns.column("failure")[1:]
-    assert first == ["a.b"] and all(each is first for each in others)

@@ -38,43 +38,35 @@ def taken(schedule: Schedule) -> list[str]:
     return found
 
 
+def begin(schedule: Schedule, keys: list[str], now: float, *, forced: bool = False) -> None:
+    schedule.begin_round(forced=forced)
+    schedule.add(keys, now)
+
+
 def test_each_is_asked_once_in_a_round_however_often_it_is_added() -> None:
     schedule = Schedule(10)
-    schedule.begin_round(forced=False)
-    schedule.add(["a", "b", "a"], 0)
+    begin(schedule, ["a", "b", "a"], 0)
     schedule.add(["b"], 0)
     assert taken(schedule) == ["a", "b"]
     for key in "ab":
         schedule.end(key, 1, answered=True)
     schedule.add(["a"], 1)
     assert schedule.is_idle
-    schedule.begin_round(forced=False)
-    schedule.add(["a"], 10)
+    begin(schedule, ["a"], 10)
     assert taken(schedule) == ["a"]
 
 
-def test_one_that_is_being_asked_is_not_asked_again_at_the_same_time() -> None:
+@pytest.mark.parametrize(("forced", "answered"), [(False, True), (True, True), (True, False)])
+def test_a_look_in_progress_is_repeated_after_its_end_by_a_forced_round_only(forced: bool, answered: bool) -> None:
     schedule = Schedule(10)
     schedule.add(["a"], 0)
     assert taken(schedule) == ["a"]
-    schedule.begin_round(forced=False)
-    schedule.add(["a"], 10)
-    assert taken(schedule) == [] and not schedule.is_idle
-    schedule.end("a", 11, answered=True)
-    assert schedule.is_idle
-
-
-@pytest.mark.parametrize("answered", [True, False])
-def test_a_forced_round_repeats_looks_in_progress(answered: bool) -> None:
-    schedule = Schedule(10)
-    schedule.add(["a"], 0)
-    assert taken(schedule) == ["a"]
-    schedule.begin_round(forced=True)
-    schedule.add(["a"], 10)
+    begin(schedule, ["a"], 10, forced=forced)
     assert taken(schedule) == [] and not schedule.is_idle
     schedule.end("a", 11, answered=answered)
-    assert taken(schedule) == ["a"]
-    schedule.end("a", 12, answered=True)
+    assert taken(schedule) == (["a"] if forced else [])
+    if forced:
+        schedule.end("a", 12, answered=True)
     assert schedule.is_idle
 
 
@@ -84,13 +76,12 @@ def test_an_urgent_notice_is_retried_alone_and_never_silent() -> None:
     keys = [*silent, "now"]
     schedule.add(keys, 0)
     taken_with_failures(schedule, keys)
-    schedule.begin_round(forced=True)
-    schedule.add(keys, 100)
+    begin(schedule, keys, 100, forced=True)
     schedule.threads = len(keys)
     assert [schedule.take(100) for _ in keys] == ["now", *silent[:MOST_FOR_SILENT], None]
 
 
-def test_one_that_fails_waits_twice_as_long_each_time_up_to_five_minutes() -> None:
+def test_a_failing_key_waits_twice_as_long_each_time_unless_a_round_is_forced() -> None:
     assert [wait_after(count, 10) for count in range(7)] == [0, 20, 40, 80, 160, 300, 300]
     assert wait_after(10_000, 10) == 300 and wait_after(3, 600) == 600
     schedule = Schedule(10)
@@ -98,22 +89,13 @@ def test_one_that_fails_waits_twice_as_long_each_time_up_to_five_minutes() -> No
     taken(schedule)
     schedule.end("a", 5, answered=False)
     for now, expected in ((24.9, []), (25, ["a"])):
-        schedule.begin_round(forced=False)
-        schedule.add(["a"], now)
+        begin(schedule, ["a"], now)
         assert taken(schedule) == expected
-
-
-def test_a_forced_round_includes_backed_off_members() -> None:
-    schedule = Schedule(10)
-    schedule.add(["a"], 0)
-    taken(schedule)
-    schedule.end("a", 0, answered=False)
-    schedule.begin_round(forced=True)
-    schedule.add(["a"], 1)
+    schedule.end("a", 30, answered=False)
+    begin(schedule, ["a"], 31, forced=True)
     assert taken(schedule) == ["a"]
-    schedule.end("a", 2, answered=True)
-    schedule.begin_round(forced=False)
-    schedule.add(["a"], 2)
+    schedule.end("a", 32, answered=True)
+    begin(schedule, ["a"], 32)
     assert taken(schedule) == ["a"]
 
 
@@ -123,8 +105,7 @@ def test_those_that_did_not_answer_come_last_and_never_hold_all_threads() -> Non
     schedule.add(silent, 0)
     for key in taken_with_failures(schedule, silent):
         assert key in silent
-    schedule.begin_round(forced=True)
-    schedule.add([*silent, "good"], 100)
+    begin(schedule, [*silent, "good"], 100, forced=True)
     asked = []
     for now in range(100, 150):  # a second after the other, while all that are asked hang
         asked += [schedule.take(now) for _ in range(schedule.missing_threads(now))]
@@ -149,18 +130,16 @@ def test_the_key_whose_last_look_is_the_oldest_comes_first_and_a_new_one_before_
     schedule = Schedule(10)
     schedule.add(["a", "b", "c"], 0)
     assert look_at(schedule, 3, 0) == ["a", "b", "c"]
-    schedule.begin_round(forced=False)
-    schedule.add(["c", "b", "new", "a"], 10)
+    begin(schedule, ["c", "b", "new", "a"], 10)
     assert look_at(schedule, 4, 10) == ["new", "a", "b", "c"]
 
 
 def test_with_too_many_keys_for_an_interval_all_are_looked_at_equally_often() -> None:
     schedule, keys = Schedule(10), [f"member {number}" for number in range(25)]
     found = []
-    for begin in range(0, 100, 10):
-        schedule.begin_round(forced=False)
-        schedule.add(keys, begin)
-        found += look_at(schedule, 10, begin)
+    for start in range(0, 100, 10):
+        begin(schedule, keys, start)
+        found += look_at(schedule, 10, start)
     assert found == keys * 4
 
 
@@ -169,10 +148,9 @@ def test_a_failing_key_is_looked_at_although_others_always_wait() -> None:
     schedule.add(["silent"], 0)
     look_at(schedule, 1, 0, answered=False)
     found = []
-    for begin in range(20, 100, 10):
-        schedule.begin_round(forced=False)
-        schedule.add(["silent", *keys], begin)
-        found += look_at(schedule, 10, begin)
+    for start in range(20, 100, 10):
+        begin(schedule, ["silent", *keys], start)
+        found += look_at(schedule, 10, start)
     assert found.index("silent") == 20  # it is due in the second round, and has waited for that in the third
 
 
@@ -181,27 +159,22 @@ def test_looks_are_late_by_what_a_key_waits_beyond_an_interval() -> None:
     schedule.add(keys, 0)
     assert schedule.seconds_late(9) is None
     late = []
-    for begin in range(0, 60, 10):
-        schedule.begin_round(forced=False)
-        schedule.add(keys, begin)
-        look_at(schedule, 10, begin)
-        late.append(schedule.seconds_late(begin + 10))
+    for start in range(0, 60, 10):
+        begin(schedule, keys, start)
+        look_at(schedule, 10, start)
+        late.append(schedule.seconds_late(start + 10))
     assert late == [0, 10, 10, 10, 10, 10]
 
 
-def test_looks_that_only_failing_or_hanging_keys_wait_for_are_not_late() -> None:
+def test_lateness_is_unknown_while_no_key_answers_and_waits_for_good_keys_only() -> None:
     schedule = Schedule(10)
     schedule.add(["good", "hangs", "silent"], 0)
     assert look_at(schedule, 1, 0) == ["good"] and schedule.take(1) == "hangs"
     assert look_at(schedule, 1, 1, answered=False) == ["silent"]
-    schedule.begin_round(forced=True)
-    schedule.add(["good", "hangs", "silent"], 100)
+    begin(schedule, ["good", "hangs", "silent"], 100, forced=True)
     assert schedule.take(100) == "good"
     schedule.end("good", 101, answered=True)
     assert schedule.seconds_late(1000) == 0
-
-
-def test_lateness_is_unknown_when_no_key_answers() -> None:
     schedule = Schedule(10)
     schedule.add(["a", "b"], 0)
     look_at(schedule, 2, 0, answered=False)
@@ -224,12 +197,11 @@ def test_ten_thousand_keys_cost_as_many_lookups_each_as_ten(answered: bool) -> N
     def lookups(number: int) -> float:
         schedule, keys = Schedule(10), [Counted(f"member {each}") for each in range(number)]
         Counted.lookups = 0
-        for begin in (0.0, 1000.0, 2000.0):
-            schedule.begin_round(forced=False)
-            schedule.add(keys, begin)
+        for now in (0.0, 1000.0, 2000.0):
+            begin(schedule, keys, now)
             schedule.threads = 1
-            while key := schedule.take(begin):
-                schedule.end(key, begin + 1, answered=answered)
+            while key := schedule.take(now):
+                schedule.end(key, now + 1, answered=answered)
         return Counted.lookups / number
 
     assert lookups(10_000) <= lookups(10)
@@ -255,8 +227,7 @@ def test_nothing_is_kept_of_those_that_are_forgotten() -> None:
     schedule.end("a", 0, answered=False)
     schedule.forget(["a", "b"])
     assert schedule.take(0) is None and schedule.is_idle
-    schedule.begin_round(forced=False)
-    schedule.add(["a"], 0)
+    begin(schedule, ["a"], 0)
     assert not schedule.is_idle
 
 
@@ -269,9 +240,6 @@ def test_slow_members_get_threads_of_their_own() -> None:
     assert schedule.missing_threads(SLOW_SECONDS - 0.1) == 0
     assert schedule.missing_threads(SLOW_SECONDS) == first
     assert Schedule(10, threads=MOST_THREADS).missing_threads(0) == 0
-
-
-# ---------------------------------------------------------------- an engine
 
 
 class Counter(Engine):

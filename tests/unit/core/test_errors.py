@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from training_monitor.core import errors
 from training_monitor.core.errors import (
     CommandError,
@@ -14,15 +12,18 @@ from training_monitor.core.errors import (
     TargetNotFound,
     TargetUnreachable,
     TrainingMonitorError,
+    kind_of,
     last_lines,
 )
 from training_monitor.core.masking import redact
 from training_monitor.core.results import CommandResult
+from training_monitor.runs.file_pieces import Replaced
+from training_monitor.runs.progress_file import NotAProgressFile
 
 SECRET = "s3cr3tV4lue99"
 
 
-def test_what_is_secret_becomes_stars(subtests: pytest.Subtests) -> None:
+def test_what_is_secret_becomes_stars() -> None:
     for text in [
         f"WANDB_API_KEY={SECRET}",
         f"export HF_TOKEN='{SECRET}'",
@@ -50,14 +51,13 @@ def test_what_is_secret_becomes_stars(subtests: pytest.Subtests) -> None:
         "key sk-proj-abcdefghijkl is wrong",
         "ghp_abcdefghijklmnop0123",
     ]:
-        with subtests.test(text=text):
-            shown = redact(text)
-            assert "***" in shown
-            for secret in (SECRET, ":pw@", "abcdefghijkl"):
-                assert secret not in shown
+        shown = redact(text)
+        assert "***" in shown
+        for secret in (SECRET, ":pw@", "abcdefghijkl"):
+            assert secret not in shown
 
 
-def test_ordinary_words_and_addresses_stay(subtests: pytest.Subtests) -> None:
+def test_ordinary_words_and_addresses_stay() -> None:
     for text in [
         "tokens/s: 1234",
         "tokens/s: 123456.7",
@@ -77,94 +77,21 @@ def test_ordinary_words_and_addresses_stay(subtests: pytest.Subtests) -> None:
         "the tokenizer has 151936 entries",
         "Permission denied (publickey,password).",
     ]:
-        with subtests.test(text=text):
-            assert redact(text) == text
+        assert redact(text) == text
 
 
-def test_what_stands_around_a_secret_stays() -> None:
+def test_what_stands_around_a_secret_stays_and_a_long_text_is_read_quickly() -> None:
     assert redact(f"train.py --token {SECRET} --epochs 3") == "train.py --token *** --epochs 3"
     assert redact(f"https://user:{SECRET}@host:8080/x") == "https://user:***@host:8080/x"
     assert redact(f'{{"api_key": "{SECRET}", "id": 5}}') == '{"api_key": "***", "id": 5}'
-
-
-def test_redacting_twice_changes_nothing_more() -> None:
-    once = redact(f"HF_TOKEN={SECRET} --token {SECRET} https://a:{SECRET}@b")
-    assert redact(once) == once
-
-
-def test_redacting_a_long_text_without_spaces_is_quick() -> None:
     text = "a_" * 100_000 + " " + "-" * 100_000 + "://" * 30_000
     assert redact(text) == text
 
 
-def test_the_option_and_its_value_as_two_words_of_an_argv_are_redacted_too() -> None:
-    error = CommandError("it failed", argv=("train", "--token", SECRET, "--steps", "500"))
-    assert error.argv == ("train", "--token", "***", "--steps", "500")
-
-
-def test_an_error_says_what_where_and_what_to_try() -> None:
+def test_an_error_says_what_where_and_what_to_try_and_each_once() -> None:
     error = CommandFailed("no such file", target="ssh://host", hint="look at the path")
     assert str(error) == "ssh://host: no such file. Try: look at the path"
-
-
-def test_the_place_is_not_said_twice() -> None:
     assert str(TargetUnreachable("gone", target="my-pod")) == "my-pod: gone"
-
-
-def test_an_error_text_shows_no_secret() -> None:
-    assert SECRET not in str(TrainingMonitorError(f"HF_TOKEN={SECRET} was refused"))
-    assert SECRET not in str(SettingsError("env", f"HF_TOKEN={SECRET}", "something else"))
-    assert SECRET not in str(ParseError("no JSON", source="curl", text=f"Authorization: Bearer {SECRET}"))
-
-
-def test_a_settings_error_names_key_value_and_what_was_expected() -> None:
-    error = SettingsError("max_retries", -1, "a number from 0")
-    assert str(error) == "max_retries: got -1, expected a number from 0"
-    assert (error.key, error.value, error.expected) == ("max_retries", -1, "a number from 0")
-    assert isinstance(error, ValueError)
-
-
-def test_a_settings_error_can_be_made_of_any_number() -> None:
-    error = SettingsError("interval", 16**9000, "seconds")
-    assert str(error) == "interval: got a number that is far too long, expected seconds"
-    assert "far too long" in str(SettingsError("interval", [16**9000], "seconds"))
-
-
-def test_a_parse_error_names_its_source_and_shows_the_end_of_the_text() -> None:
-    error = ParseError("no JSON", source="ray rest", text="one\n\ntwo\nthree\nfour\n")
-    assert str(error) == "ray rest: no JSON: two | three | four"
-    assert (error.source, error.excerpt) == ("ray rest", "two | three | four")
-
-
-def test_a_rest_error_keeps_the_status_and_a_command_error_the_result() -> None:
-    assert RestError("no", status=401).status == 401
-    result = CommandResult(("kubectl",), 1, "", "no", 0.1)
-    error = CommandError("no", result=result, target="pod")
-    assert (error.result, error.target) == (result, "pod")
-
-
-def test_last_lines_are_the_ones_that_say_something_cut_and_on_one_line() -> None:
-    assert last_lines("a\n\n b \n\n" + "c" * 400 + "d", count=2) == f"b | {'c' * 147} ... {'c' * 146}d"
-    assert last_lines(" \n\n") == ""
-
-
-@pytest.mark.parametrize("name", ["ToolNotFound", "CommandTimedOut", "TargetUnreachable", "AccessDenied"])
-def test_every_failure_of_a_command_is_a_command_error(name: str) -> None:
-    assert issubclass(getattr(errors, name), CommandError)
-
-
-@pytest.mark.parametrize(("status", "helps"), [(None, True), (404, False), (429, True), (499, False), (500, True)])
-def test_an_error_of_a_server_says_whether_a_retry_may_help(status: int | None, helps: bool) -> None:
-    assert RestError("no", status=status).temporary is helps
-
-
-def test_every_error_of_the_package_has_one_root() -> None:
-    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
-    assert len(kinds) > 15 and all(issubclass(each, TrainingMonitorError) for each in kinds)
-    assert issubclass(TargetNotFound, TargetUnreachable)
-
-
-def test_a_hint_follows_a_sentence_that_ends_once() -> None:
     for what, said in [
         ("no such file", "no such file. Try: ls"),
         ("port must be 0-65535.", "port must be 0-65535. Try: ls"),
@@ -173,8 +100,66 @@ def test_a_hint_follows_a_sentence_that_ends_once() -> None:
         assert str(TrainingMonitorError(what, hint="ls")) == said
 
 
-def test_a_setting_that_is_missing_is_nothing_and_no_word_of_python() -> None:
+def test_an_error_shows_no_secret() -> None:
+    assert SECRET not in str(TrainingMonitorError(f"HF_TOKEN={SECRET} was refused"))
+    assert SECRET not in str(SettingsError("env", f"HF_TOKEN={SECRET}", "something else"))
+    assert SECRET not in str(ParseError("no JSON", source="curl", text=f"Authorization: Bearer {SECRET}"))
+    error = CommandError("it failed", argv=("train", "--token", SECRET, "--steps", "500"))
+    assert error.argv == ("train", "--token", "***", "--steps", "500")
+
+
+def test_a_settings_error_names_key_value_and_what_was_expected() -> None:
+    error = SettingsError("max_retries", -1, "a number from 0")
+    assert str(error) == "max_retries: got -1, expected a number from 0"
+    assert (error.key, error.value, error.expected) == ("max_retries", -1, "a number from 0")
+    assert isinstance(error, ValueError)
+    error = SettingsError("interval", 16**9000, "seconds")
+    assert str(error) == "interval: got a number that is far too long, expected seconds"
+    assert "far too long" in str(SettingsError("interval", [16**9000], "seconds"))
     assert str(SettingsError("TARGET", None, "a target")) == "TARGET: got nothing, expected a target"
+
+
+def test_a_parse_error_names_its_source_and_shows_the_end_of_the_text() -> None:
+    error = ParseError("no JSON", source="ray rest", text="one\n\ntwo\nthree\nfour\n")
+    assert str(error) == "ray rest: no JSON: two | three | four"
+    assert (error.source, error.excerpt) == ("ray rest", "two | three | four")
+
+
+def test_a_rest_error_keeps_its_status_and_whether_a_retry_may_help() -> None:
+    for status, helps in [(None, True), (404, False), (429, True), (499, False), (500, True)]:
+        error = RestError("no", status=status)
+        assert (error.status, error.temporary) == (status, helps)
+    result = CommandResult(("kubectl",), 1, "", "no", 0.1)
+    failed = CommandError("no", result=result, target="pod")
+    assert (failed.result, failed.target) == (result, "pod")
+
+
+def test_last_lines_are_the_ones_that_say_something_cut_and_on_one_line() -> None:
+    assert last_lines("a\n\n b \n\n" + "c" * 400 + "d", count=2) == f"b | {'c' * 147} ... {'c' * 146}d"
+    assert last_lines(" \n\n") == ""
+
+
+def test_every_error_of_the_package_has_one_root() -> None:
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
+    assert len(kinds) > 15 and all(issubclass(each, TrainingMonitorError) for each in kinds)
+    for kind in (errors.ToolNotFound, errors.CommandTimedOut, TargetUnreachable, errors.AccessDenied):
+        assert issubclass(kind, CommandError)
+    assert issubclass(TargetNotFound, TargetUnreachable)
+
+
+class Refined(TargetNotFound):
+    pass
+
+
+def test_an_error_has_a_documented_kind_whatever_class_refines_it() -> None:
+    for error, kind in [
+        (SettingsError("key", 1, "2"), "SettingsError"),
+        (ParseError("odd", source="x"), "ParseError"),
+        (NotAProgressFile("odd", source="x"), "ParseError"),
+        (Replaced("it is another file"), "TrainingMonitorError"),
+        (Refined("gone"), "TargetNotFound"),
+    ]:
+        assert kind_of(error) == kind
 
 
 def test_an_error_names_the_kind_of_value_and_not_the_value() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
-import pytest
-
-from training_monitor.core.json_schema import json_schema
+from training_monitor.core.json_schema import Definitions, json_schema
 
 
 class Colour(str, Enum):
@@ -39,9 +37,8 @@ POINT = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "schema"),
-    [
+def test_the_schema_of_a_type() -> None:
+    for kind, schema in [
         (str, {"type": "string"}),
         (bool, {"type": "boolean"}),
         (int, {"type": "integer"}),
@@ -71,8 +68,35 @@ POINT = {
             },
         ),
         (Maybe, {"type": "object", "properties": {"text": {"type": "string"}}}),
-    ],
-    ids=str,
-)
-def test_the_schema_of_a_type(kind: Any, schema: dict[str, Any]) -> None:
-    assert json_schema(kind) == schema
+    ]:
+        assert json_schema(kind) == schema
+
+
+@dataclass
+class Inner:
+    """One of them."""
+
+    number: float | None
+
+
+class Outer(TypedDict):
+    inner: list[Inner]
+    told: Annotated[dict[str, Any], Inner] | None
+    word: Annotated[str, Literal["a", "b"]]
+    plain: Annotated[int, "a remark"]
+
+
+INNER = {"type": "object", "properties": {"number": {"type": ["number", "null"]}}, "required": ["number"]}
+
+
+def test_a_class_is_defined_once_and_referred_to_or_written_out() -> None:
+    definitions: Definitions = {}
+    assert json_schema(Outer, definitions) == {"$ref": "#/$defs/Outer"}
+    assert definitions["Inner"] == {"description": "One of them.", **INNER}
+    assert definitions["Outer"]["properties"] == {
+        "inner": {"type": "array", "items": {"$ref": "#/$defs/Inner"}},
+        "told": {"anyOf": [{"$ref": "#/$defs/Inner"}, {"type": "null"}]},
+        "word": {"enum": ["a", "b"]},
+        "plain": {"type": "integer"},
+    }
+    assert json_schema(Outer)["properties"]["inner"] == {"type": "array", "items": INNER}

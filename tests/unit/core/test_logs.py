@@ -39,6 +39,8 @@ def test_without_setup_nothing_is_printed(capsys: pytest.CaptureFixture[str], lo
 
 def test_asking_for_the_logger_again_adds_nothing() -> None:
     assert get_logger() is get_logger() and len(get_logger().handlers) == 1
+    setup_logging(environ={})
+    assert len(get_logger().handlers) == 1
 
 
 def test_by_default_lines_of_info_go_to_stdout_with_their_time(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,7 +51,9 @@ def test_by_default_lines_of_info_go_to_stdout_with_their_time(capsys: pytest.Ca
     assert out.endswith(" INFO hello\n") and out[:2] == "20" and "unheard" not in out
 
 
-def test_the_environment_names_level_and_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_environment_names_level_and_file_unless_arguments_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "log.txt"
     environ = {"TRAINING_MONITOR_LOG_LEVEL": "warning", "TRAINING_MONITOR_LOG_FILE": str(file)}
     logger = setup_logging(environ=environ)
@@ -57,52 +61,35 @@ def test_the_environment_names_level_and_file(tmp_path: Path, capsys: pytest.Cap
     logger.warning("größer")
     assert file.read_text(encoding="utf-8").endswith(" WARNING größer\n")
     assert "unheard" not in file.read_text() and capsys.readouterr().out == ""
-
-
-def test_arguments_win_over_the_environment(tmp_path: Path) -> None:
     environ = {"TRAINING_MONITOR_LOG_LEVEL": "ERROR", "TRAINING_MONITOR_LOG_FILE": str(tmp_path / "other")}
     setup_logging("DEBUG", str(tmp_path / "chosen"), environ=environ).debug("deep")
     assert (tmp_path / "chosen").read_text().endswith(" DEBUG deep\n") and not (tmp_path / "other").exists()
 
 
-def test_a_level_can_be_a_number() -> None:
+def test_a_level_can_be_a_number_and_an_empty_variable_is_as_good_as_none() -> None:
     assert setup_logging(logging.ERROR, environ={}).level == logging.ERROR
-
-
-def test_an_empty_variable_is_as_good_as_none() -> None:
     logger = setup_logging(environ={"TRAINING_MONITOR_LOG_LEVEL": "", "TRAINING_MONITOR_LOG_FILE": ""})
     assert logger.level == logging.INFO and isinstance(logger.handlers[0], logging.StreamHandler)
 
 
-def test_setting_up_twice_does_not_double_the_lines(tmp_path: Path) -> None:
+def test_setting_up_again_doubles_no_line_and_closes_the_file_before(tmp_path: Path) -> None:
     for _ in range(2):
         logger = setup_logging(log_file=str(tmp_path / "log"), environ={})
     logger.info("once")
     assert (tmp_path / "log").read_text().count("once") == 1 and len(logger.handlers) == 1
-
-
-def test_the_logger_of_the_package_is_not_doubled_after_setup() -> None:
-    setup_logging(environ={})
-    assert len(get_logger().handlers) == 1
-
-
-def test_setting_up_closes_the_file_before(tmp_path: Path) -> None:
     [before] = setup_logging(log_file=str(tmp_path / "one"), environ={}).handlers
     setup_logging(log_file=str(tmp_path / "two"), environ={}).info("later")
     assert isinstance(before, logging.FileHandler) and before.stream is None
     assert (tmp_path / "one").read_text() == ""
 
 
-@pytest.mark.parametrize("level", ["LOUD", "", "Level 7", "10x"])
-def test_a_wrong_level_is_named(level: str, logger: logging.Logger) -> None:
-    with pytest.raises(SettingsError, match="level: .*DEBUG, INFO, WARNING or ERROR"):
-        setup_logging(level, environ={})
-    assert logger.handlers == []
-
-
-def test_a_wrong_level_in_the_environment_is_named() -> None:
+def test_a_wrong_level_is_named(logger: logging.Logger) -> None:
+    for level in ("LOUD", "", "Level 7", "10x"):
+        with pytest.raises(SettingsError, match="level: .*DEBUG, INFO, WARNING or ERROR"):
+            setup_logging(level, environ={})
     with pytest.raises(SettingsError, match="LOUD"):
         setup_logging(environ={"TRAINING_MONITOR_LOG_LEVEL": "LOUD"})
+    assert logger.handlers == []
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, logger: logging.Logger) -> None:

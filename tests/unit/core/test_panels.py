@@ -10,8 +10,6 @@ from dataclasses import fields, is_dataclass
 from math import inf, nan
 from typing import Any
 
-import pytest
-
 from tests.unit.core.test_public_api import PACKAGES
 from training_monitor.core.errors import TargetUnreachable
 from training_monitor.core.models import Checkpoint, Gpu, JobStatus, JobView, NewLog, Progress
@@ -54,12 +52,8 @@ def test_a_value_with_a_log_is_shown_without_it_and_its_repr_is_short() -> None:
     for value in values:
         for shown in (repr(value), html_of(value), text_of(value)):
             assert "secret" not in shown and len(shown) < 6000, type(value)
-
-
-def test_a_repr_has_a_part_of_what_is_long() -> None:
-    many = TrainingStatus(
-        True, Progress(), STALL, tuple(Checkpoint(f"/c/{n}", n, 1, True) for n in range(999)), "", 1.0
-    )
+    checkpoints = tuple(Checkpoint(f"/c/{n}", n, 1, True) for n in range(999))
+    many = TrainingStatus(True, Progress(), STALL, checkpoints, "", 1.0)
     assert len(repr(many)) < 5000 and "Checkpoint(path='/c/0'" in repr(many)
     assert len(repr(Verdict("failed", "failed", "x" * 9_000_000))) < 600
     assert repr(Gpu(0, name="H100"))[:60] == "Gpu(index=0, uuid=None, name='H100', utilization=None, memor"
@@ -82,40 +76,14 @@ def test_what_is_unknown_is_no_number() -> None:
     assert table.rows == (("/c/1", "1", "?", "?"), ("/c/2", "2", "2.0 KiB", "yes"))
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        nan,
-        inf,
-        -inf,
-        1e308,
-        10**400,
-        True,
-        None,
-        0,
-        -1.5,
-        "",
-        [],
-        {},
-        [[[]]],
-        {1: {2: {3: 4}}},
-        deque(["a b", "c d"]),
-        deque([{"a": 1}]),
-    ],
-)
-def test_odd_values_are_shown(value: object) -> None:
-    for each in (
-        {"loss": value, "eta_seconds": value, "size_bytes": value, "started_at": value, "gpu_util": value},
-        [value],
-    ):
-        text = text_of(each)
-        assert len(text) < 2000 and body_of(format_html(panel_of(each)))
-
-
-def test_a_value_in_itself_ends() -> None:
+def test_odd_values_are_shown() -> None:
     own: dict[str, Any] = {"name": "a"}
-    own["own"] = own
-    own["list"] = [own, own]
+    own |= {"own": own, "list": [own, own]}
+    odd = [nan, inf, -inf, 1e308, 10**400, True, None, 0, -1.5, "", [], {}, [[[]]], {1: {2: {3: 4}}}, own]
+    for value in [*odd, deque(["a b", "c d"]), deque([{"a": 1}])]:
+        keys = ("loss", "eta_seconds", "size_bytes", "started_at", "gpu_util")
+        for each in (dict.fromkeys(keys, value), [value]):
+            assert len(text_of(each)) < 2000 and body_of(format_html(panel_of(each)))
     assert "own" in text_of(own)
 
 
@@ -133,16 +101,13 @@ def test_nothing_foreign_gets_out_of_its_cell() -> None:
         assert not re.search(r"\x1b|\u202e", text_of(value))
 
 
-def test_secrets_are_masked() -> None:
-    told = {"reason": "token=abcdef0123456789", "command": ["--api-key abcdef0123456789", "x"]}
-    assert "abcdef0123456789" not in text_of(told) + format_html(panel_of(told))
-
-
-def test_long_lists_and_texts_are_bounded_and_counted() -> None:
+def test_what_is_shown_is_bounded_and_masked() -> None:
     rows = [Checkpoint("/c/" + "x" * 100_000, step, 1, True) for step in range(1000)]
     text, html = text_of(rows), format_html(panel_of(rows))
     assert f"and {1000 - MOST_ROWS} more" in text and len(text) < 10_000
     assert f"and {1000 - MOST_ROWS} more" in html and len(html) < MOST_ROWS * 2 * MOST_TEXT
+    told = {"reason": "token=abcdef0123456789", "command": ["--api-key abcdef0123456789", "x"]}
+    assert "abcdef0123456789" not in text_of(told) + format_html(panel_of(told))
 
 
 def test_a_report_is_shown_with_its_rows_and_lists() -> None:
@@ -161,9 +126,8 @@ def test_a_report_is_shown_with_its_rows_and_lists() -> None:
     assert '<span class="tm-level tm-warning">! warning</span>' in format_html(panel_of(report))
 
 
-@pytest.mark.parametrize(
-    ("report", "level"),
-    [
+def test_failing_to_ask_is_no_failure() -> None:
+    for report, level in [
         ({"healthy": True, "error": None}, "ok"),
         ({"healthy": False, "error": "no answer"}, "unknown"),
         ({"healthy": False, "error": None}, "failed"),
@@ -171,10 +135,8 @@ def test_a_report_is_shown_with_its_rows_and_lists() -> None:
         ({"status": "UNKNOWN"}, "unknown"),
         ({"status": "RUNNING"}, None),
         ({"verdict": "of a later version"}, None),
-    ],
-)
-def test_failing_to_ask_is_no_failure(report: dict[str, Any], level: str | None) -> None:
-    assert panel_of(report).level == level
+    ]:
+        assert panel_of(report).level == level
 
 
 def test_a_row_of_a_fleet_says_how_it_is() -> None:

@@ -15,28 +15,13 @@ import pytest
 import training_monitor
 from training_monitor.notify import channels
 
-DOCUMENTED = {
-    "monitor_job",
-    "check_job_status",
-    "get_current_step",
-    "detect_stall",
-    "auto_restart",
-    "submit_job_with_resume",
-    "get_logger",
-    "setup_logging",
-    "check_gpu_utilization",
-    "verify_ray_resources",
-    "check_efa_utilization",
-    "get_training_health",
-    "print_training_health",
-    "get_job_logs",
-    "get_throughput",
-    "find_latest_checkpoint",
-    "start_background_monitor",
-    "JobMonitor",
-}
-
-
+DOCUMENTED = set(
+    """
+    monitor_job check_job_status get_current_step detect_stall auto_restart submit_job_with_resume get_logger
+    setup_logging check_gpu_utilization verify_ray_resources check_efa_utilization get_training_health
+    print_training_health get_job_logs get_throughput find_latest_checkpoint start_background_monitor JobMonitor
+    """.split()
+)
 PACKAGE = Path(training_monitor.__file__).parent
 ROOMS = sorted(
     f"training_monitor.{file.parent.name}"
@@ -46,42 +31,24 @@ ROOMS = sorted(
 PACKAGES = ("training_monitor", *ROOMS)
 
 
-def test_every_documented_function_is_public() -> None:
+def test_every_public_name_is_importable_and_is_what_it_says() -> None:
     assert set(training_monitor.__all__) >= DOCUMENTED
-
-
-def test_every_public_name_is_importable_and_is_what_it_says(subtests: pytest.Subtests) -> None:
+    everywhere: dict[str, object] = {}
     for package in map(importlib.import_module, PACKAGES):
         assert list(package.__all__) == sorted(set(package.__all__))
         assert set(package.__all__) < set(dir(package))
         assert all(hasattr(package, name) for name in dir(package))
-        for name in package.__all__:
-            with subtests.test(package=package.__name__, name=name):
-                found = getattr(package, name)
-                assert found.__name__ == {"ProgressSample": "Observation"}.get(name, name)
-                assert found.__module__.startswith("training_monitor.")
-                assert found.__doc__ or issubclass(found, Exception) or name == "Transport"
-
-
-def test_no_public_name_is_that_of_a_module_beside_it() -> None:
-    """Whoever imports the module would find it in place of the name."""
-    for package in map(importlib.import_module, PACKAGES):
         modules = {each.name for each in pkgutil.iter_modules(package.__path__)}
-        assert modules.isdisjoint(package.__all__), package.__name__
-
-
-def test_a_public_name_means_the_same_in_every_package() -> None:
-    found: dict[str, object] = {}
-    for package in map(importlib.import_module, PACKAGES):
-        for name in package.__all__:
-            assert found.setdefault(name, getattr(package, name)) is getattr(package, name), name
-
-
-def test_a_star_import_gives_all_of_them() -> None:
-    for package in PACKAGES:
+        assert modules.isdisjoint(package.__all__), "whoever imports such a module would find it in place of the name"
         space: dict[str, object] = {}
-        exec(f"from {package} import *", space)
-        assert set(importlib.import_module(package).__all__) <= set(space)
+        exec(f"from {package.__name__} import *", space)
+        assert set(package.__all__) <= set(space)
+        for name in package.__all__:
+            found = getattr(package, name)
+            assert found.__name__ == {"ProgressSample": "Observation"}.get(name, name)
+            assert found.__module__.startswith("training_monitor.")
+            assert found.__doc__ or issubclass(found, Exception) or name == "Transport"
+            assert everywhere.setdefault(name, found) is found, name
 
 
 def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
@@ -111,16 +78,12 @@ def test_the_version_is_the_one_of_the_distribution() -> None:
     assert f"version = {training_monitor.__version__}\n" in setup
 
 
-def test_importing_the_package_loads_nothing_that_costs_time() -> None:
+def test_importing_the_package_loads_nothing_else_that_costs_time() -> None:
     heavy = "json argparse subprocess sqlite3 urllib.request http.server"
-    code = f"import sys; import training_monitor; print([m for m in {heavy.split()!r} if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-def test_importing_the_package_loads_no_other_module_of_it() -> None:
-    code = "import sys; import training_monitor; print(sorted(m for m in sys.modules if m.startswith('training_mon')))"
+    code = "import sys, training_monitor\n"
+    code += f"print(*(m for m in sys.modules if m.startswith('training_mon') or m in {heavy.split()!r}))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown == "['training_monitor']\n"
+    assert shown == "training_monitor\n"
 
 
 @pytest.mark.parametrize("name", ["fleet", "launch", "run", "watch", "web"])

@@ -32,23 +32,9 @@ from training_monitor.targets.proc_stat import Identity
 from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest
 
 WROTE = [json.loads(line) for line in (Path(__file__).parent / "kept_records.jsonl").read_text().splitlines()]
-KINDS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (
-        RunState,
-        Termination,
-        WatchState,
-        SweepMemory,
-        TrainingRequest,
-        JobWork,
-        Observation,
-        Notice,
-        WatchedJob,
-        Outage,
-        WaitState,
-        KeptRollCall,
-    )
-} | {"end": tuple[JobState, str]}
+OF_RUNS = (RunState, Termination, WatchState, SweepMemory, TrainingRequest, JobWork)
+OF_VALUES = (Observation, Notice, WatchedJob, Outage, WaitState, KeptRollCall)
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in OF_RUNS + OF_VALUES} | {"end": tuple[JobState, str]}
 KEPT = [(KINDS[each["kind"]], each["state"]) for each in WROTE]
 TABLES = [(kind, state) for kind, state in KEPT if is_dataclass(kind)]
 NEWER = (
@@ -62,9 +48,6 @@ def refused(kind: Any, data: object) -> bool:
     except TrainingMonitorError:
         return True
     return False
-
-
-# ---------------------------------------------------------------- everything that is kept
 
 
 def test_what_the_version_before_wrote_is_read_and_written_again_the_same() -> None:
@@ -140,9 +123,6 @@ def test_damage_is_an_error_and_never_a_default(tmp_path: Path) -> None:
         store.load_run("local run", RunState)
 
 
-# ---------------------------------------------------------------- how values are written
-
-
 class Colour(Enum):
     RED = "red"
 
@@ -170,12 +150,6 @@ class Whole:
     counted: int = field(default=0, init=False)
 
 
-def test_a_field_that_the_constructor_does_not_take_is_not_kept() -> None:
-    whole = Whole((1, "a"))
-    whole.counted = 5
-    assert "counted" not in encode(whole) and read_record(Whole, format_record(whole)).counted == 0
-
-
 def test_each_type_comes_back_as_it_is_annotated() -> None:
     whole = Whole(
         (1, "a\udcff"),
@@ -191,10 +165,10 @@ def test_each_type_comes_back_as_it_is_annotated() -> None:
     assert (again.pair, again.parts, again.by_name) == (whole.pair, whole.parts, {"a": Part(-0.5)})
     assert (again.rows, again.number, again.anything) == (whole.rows, "five", [1, {"a": [None]}])
     assert decode(Whole, {"pair": [1, "a"], "colour": "red"}).colour is Colour.RED
-
-
-def test_a_dict_lacks_no_key_that_an_earlier_version_did_not_know() -> None:
     assert decode(Whole, {"pair": [1, "a"], "rows": [{"number": 3}]}).rows == ({"number": 3, "text": None},)
+    whole = Whole((1, "a"))
+    whole.counted = 5
+    assert "counted" not in encode(whole) and read_record(Whole, format_record(whole)).counted == 0
 
 
 def test_where_a_record_is_damaged_is_told_from_its_top_down() -> None:
@@ -202,8 +176,5 @@ def test_where_a_record_is_damaged_is_told_from_its_top_down() -> None:
         decode(Whole, {"pair": [1, "a"], "by_name": {"x": {"size": "big"}}})
     with pytest.raises(ParseError, match=r"Whole: not JSON \("):
         read_record(Whole, "[" * 100_000)
-
-
-def test_what_json_cannot_hold_is_refused() -> None:
     with pytest.raises(TypeError, match="JSON cannot represent a set"):
         format_record(Whole((1, "a"), anything={1, 2}))

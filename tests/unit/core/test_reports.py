@@ -1,12 +1,17 @@
-"""Reports and values are made of the values that have their keys and fields."""
+"""Reports are made of the values that have their keys; what public values have beside a dataclass."""
 
 from __future__ import annotations
 
+import copy
+import importlib
+import pickle
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import TypedDict
 
 import pytest
 
-from training_monitor.core.fields import keys_of, shared_fields
+from tests.unit.core.test_public_api import PACKAGES
+from training_monitor.core.fields import MOST_TEXT, PublicValue, keys_of, shared_fields
 from training_monitor.core.json_schema import json_schema
 from training_monitor.core.models import Checkpoint, Event, JobView, Progress
 from training_monitor.core.reports import document, key_types, list_of, report_of
@@ -19,30 +24,21 @@ class Saved(TypedDict):
     problem: str | None
 
 
-def test_a_report_has_its_keys_in_their_order_and_no_others() -> None:
+def test_a_value_has_what_a_report_asks_for_the_last_and_the_named_one_first() -> None:
     report = report_of(Saved, Checkpoint("/c/5", 5, 10, True))
     assert list(report.items()) == [("step", 5), ("path", "/c/5"), ("problem", None)]
-
-
-def test_a_later_value_goes_before_an_earlier_one_and_a_named_one_before_all() -> None:
     report = report_of(Saved, Checkpoint("/c/5", 5, 10, True), {"step": 6, "path": "/c/6"}, path="/c/7")
     assert report == {"step": 6, "path": "/c/7", "problem": None}
-
-
-def test_without_a_value_what_nothing_has_is_unknown() -> None:
     assert report_of(Saved, None, path="/c") == {"step": None, "path": "/c", "problem": None}
     with pytest.raises(KeyError, match="step"):
         report_of(Saved, path="/c", problem=None)
 
 
-def test_shared_fields_are_those_of_the_last_value_that_has_them() -> None:
+def test_shared_fields_and_keys_are_those_of_the_last_value_that_has_them() -> None:
     job, progress = WatchedJob(job_id="process:a", pid_file=None), Progress(step=3, loss=0.5)
     assert shared_fields(Progress, job) == {}
     assert shared_fields(JobView, job, Event("started", "", "process:b")) == {"job_id": "process:b"}
     assert Progress(**shared_fields(Progress, Checkpoint("/c/5", 5, 10, True), progress)) == progress
-
-
-def test_keys_of_a_value_are_renamed_or_left_out() -> None:
     keys = keys_of(Checkpoint("/c/5", 5, 10, True), size_bytes="size", age="", modified_at="", problem="")
     assert keys == {"path": "/c/5", "step": 5, "size": 10, "complete": True}
 
@@ -60,3 +56,27 @@ def test_a_document_has_the_keys_of_its_parts_and_its_schema_follows() -> None:
         "size": {"type": "integer"},
     }
     assert report_of(file, Checkpoint("/c/5", 5, 10, True), size=3) == {"step": 5, "path": "/c/5", "size": 3}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Sample(PublicValue):
+    step: int
+    secret: str = field(default="", repr=False)
+    text: str = ""
+
+
+def test_a_public_value_has_a_short_repr_no_dictionary_and_can_be_copied() -> None:
+    assert repr(Sample(1, "word", "a")) == "Sample(step=1, text='a')"
+    long = repr(Sample(1, text="x" * 10_000))
+    assert len(long) < MOST_TEXT + 50 and "..." in long
+    value = Sample(1, "word")
+    assert not hasattr(value, "__dict__")
+    assert copy.copy(value) == copy.deepcopy(value) == pickle.loads(pickle.dumps(value)) == replace(value) == value
+
+
+def test_every_public_dataclass_is_one() -> None:
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for found in (getattr(module, name) for name in module.__all__):
+            if isinstance(found, type) and is_dataclass(found):
+                assert issubclass(found, PublicValue) and not found.__dataclass_params__.repr, found

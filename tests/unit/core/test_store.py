@@ -26,6 +26,7 @@ with Store(sys.argv[1]).hold("local run"):
     print("held", flush=True)
     sys.stdin.read()
 """
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path) or "."}
 
 
 @pytest.fixture
@@ -33,13 +34,13 @@ def folder(tmp_path: Path) -> str:
     return str(tmp_path / "state")
 
 
-# ---------------------------------------------------------------- runs
-
-
-def test_a_run_survives_reopening(folder: str) -> None:
+def test_the_last_state_of_each_run_survives_reopening(folder: str) -> None:
     state = {"phase": "watching", "retries": 3, "attempts": [{"reason": "größer ü", "step": None}]}
-    Store(folder).save_run("local run", state, finished=False)
-    assert Store(folder).load_run("local run", dict) == state
+    for kept in ({"number": 1}, state):
+        Store(folder).save_run("local one", kept, finished=False)
+    Store(folder).save_run("local two", {"number": 9}, finished=False)
+    found = [Store(folder).load_run(f"local {name}", dict) for name in ("one", "two", "three")]
+    assert found == [state, {"number": 9}, None]
 
 
 def test_a_disk_that_works_again_has_within_two_minutes_what_was_kept_in_memory(
@@ -52,15 +53,6 @@ def test_a_disk_that_works_again_has_within_two_minutes_what_was_kept_in_memory(
     monkeypatch.setattr(time, "monotonic", lambda: failed + 120.0)
     assert store.load_run("local run", dict) == {"retries": 3}
     assert Store(folder).load_run("local run", dict) == {"retries": 3}
-
-
-def test_the_last_state_counts_and_keys_do_not_mix(folder: str) -> None:
-    store = Store(folder)
-    for number in range(3):
-        store.save_run("local one", {"number": number}, finished=False)
-    store.save_run("local two", {"number": 9}, finished=False)
-    assert store.load_run("local one", dict) == {"number": 2} and store.load_run("local two", dict) == {"number": 9}
-    assert store.load_run("local three", dict) is None
 
 
 def test_a_finished_run_is_nothing_to_go_on_with_until_it_begins_again(folder: str) -> None:
@@ -113,9 +105,6 @@ def test_only_the_owner_can_read_what_is_kept(folder: str) -> None:
     assert {stat.S_IMODE(os.stat(path).st_mode) for path in (folder, os.path.join(folder, "locks"))} == {0o700}
 
 
-# ---------------------------------------------------------------- folders and files that cannot be used
-
-
 def test_a_folder_that_cannot_be_made_names_the_variable_that_moves_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TrainingMonitorError, match="TRAINING_MONITOR_STATE_DIR") as caught:
@@ -123,10 +112,14 @@ def test_a_folder_that_cannot_be_made_names_the_variable_that_moves_it(tmp_path:
     assert str(tmp_path / "file" / "state") in caught.value.what
 
 
-def test_a_refused_folder_names_the_variable_that_moves_it(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_folder_or_lock_names_the_variable_too(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
+    store = Store(folder)
+    os.rmdir(os.path.join(folder, "locks"))
+    with pytest.raises(TrainingMonitorError, match="TRAINING_MONITOR_STATE_DIR"), store.hold("local run"):
+        pass
     monkeypatch.setattr(os, "makedirs", refuse)
     with pytest.raises(TrainingMonitorError, match="Permission denied.*TRAINING_MONITOR_STATE_DIR"):
         Store(folder)
@@ -136,13 +129,6 @@ def test_a_state_file_that_is_a_folder_is_named(folder: str) -> None:
     os.makedirs(os.path.join(folder, "training_monitor.db"))
     with pytest.raises(TrainingMonitorError, match="training_monitor.db cannot be opened"):
         Store(folder)
-
-
-def test_a_lock_that_cannot_be_made_is_an_error_of_ours(folder: str) -> None:
-    store = Store(folder)
-    os.rmdir(os.path.join(folder, "locks"))
-    with pytest.raises(TrainingMonitorError, match="TRAINING_MONITOR_STATE_DIR"), store.hold("local run"):
-        pass
 
 
 def garbage(path: Path) -> None:
@@ -195,22 +181,14 @@ def test_a_damaged_state_of_a_run_is_kept_beside_the_new_one(folder: str) -> Non
         assert execute("SELECT state FROM runs WHERE key = 'local run.corrupt-1'") == [('{"phase": ',)]
 
 
-# ---------------------------------------------------------------- locks
-
-
-def test_a_second_holder_is_refused_and_told_who_holds(folder: str) -> None:
-    with Store(folder).hold("local run"):
-        with pytest.raises(
-            AlreadySupervised, match=f"local run is already supervised on this machine by process {os.getpid()}"
-        ):
-            with Store(folder).hold("local run"):
-                pass
+def test_a_second_holder_is_refused_until_the_first_is_done_or_failed(folder: str) -> None:
+    store = Store(folder)
+    with store.hold("local run"):
+        message = f"local run is already supervised on this machine by process {os.getpid()}"
+        with pytest.raises(AlreadySupervised, match=message), Store(folder).hold("local run"):
+            pass
         with Store(folder).hold("local other"):
             pass
-
-
-def test_a_lock_is_free_after_its_holder_is_done_or_failed(folder: str) -> None:
-    store = Store(folder)
     with pytest.raises(KeyError), store.hold("local run"):
         raise KeyError
     with store.hold("local run"):
@@ -237,16 +215,13 @@ def test_a_lock_is_free_although_a_child_that_is_not_executed_yet_has_a_copy(fol
 def test_the_lock_of_another_process_is_seen_and_released_when_it_is_killed(folder: str) -> None:
     store = Store(folder)
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, folder],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path) or "."},
+        [sys.executable, "-c", HOLDER, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT
     )
     try:
         assert holder.stdout and holder.stdout.readline() == b"held\n"
-        with pytest.raises(AlreadySupervised, match=f"process {holder.pid}$|process {holder.pid}[^0-9]"):
-            with store.hold("local run"):
-                pass
+        message = f"process {holder.pid}$|process {holder.pid}[^0-9]"
+        with pytest.raises(AlreadySupervised, match=message), store.hold("local run"):
+            pass
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         with store.hold("local run"):
@@ -263,7 +238,6 @@ def test_a_killed_writer_leaves_a_file_that_can_be_read(folder: str) -> None:
         "import os, signal, sys\nfrom training_monitor.core.store import Store\nstore = Store(sys.argv[1])\n"
         "store.save_run('local run', {'number': 1}, finished=False)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    path = os.pathsep.join(path for path in sys.path if path) or "."
-    done = subprocess.run([sys.executable, "-c", script, folder], env={**os.environ, "PYTHONPATH": path})
+    done = subprocess.run([sys.executable, "-c", script, folder], env=ENVIRONMENT)
     assert done.returncode == -signal.SIGKILL
     assert Store(folder).load_run("local run", dict) == {"number": 1}

@@ -27,16 +27,13 @@ def test_a_notice_comes_back_as_it_was(store: Store) -> None:
     assert (kept.channel, kept.attempts, kept.error) == (None, 0, None)
 
 
-def test_the_same_is_kept_once_for_each_user(store: Store) -> None:
+def test_a_notice_is_kept_once_for_each_user_and_a_plain_message_each_time(store: Store) -> None:
     assert store.add_notice("alice", FAILED, now=1.0) and store.add_notice("bob", FAILED, now=1.0)
     again = Notice("failed", "another title", job_id="run", generation=2)
     assert not store.add_notice("alice", again, now=2.0)
     for other in (Notice("failed", "", job_id="run", generation=3), Notice("failed", "", generation=2)):
         assert store.add_notice("alice", other, now=2.0) and not store.add_notice("alice", other, now=3.0)
     assert len(store.pending_notices("alice")) == 3 and len(store.pending_notices("bob")) == 1
-
-
-def test_a_message_may_be_repeated(store: Store) -> None:
     message = Notice(PLAIN_MESSAGE, "", text="hello", job_id="run")
     assert store.add_notice("", message, now=1.0) and store.add_notice("", message, now=1.0)
     assert not store.has_notice("", message)
@@ -54,30 +51,24 @@ def test_marks_add_up_and_what_is_sent_is_not_pending(store: Store) -> None:
     assert store.pending_notices("") == [] and store.has_notice("", FAILED)
 
 
-def test_what_was_told_at_once_is_kept_and_replaces_what_failed(store: Store) -> None:
+def test_a_delivery_replaces_one_that_failed_and_not_what_an_outbox_is_to_send(store: Store) -> None:
     store.save_delivery("", FAILED, LOST, now=1.0)
     assert not store.has_notice("", FAILED)
     store.save_delivery("", FAILED, SENT, now=2.0)
     [kept] = store.recent_notices()
     assert (kept.state, kept.channel) == ("sent", "slack") and store.has_notice("", FAILED)
+    store.add_notice("bob", FAILED, now=1.0)
+    store.save_delivery("bob", FAILED, LOST, now=2.0)
+    assert [(kept.user, kept.state) for kept in store.recent_notices()] == [("bob", "pending"), ("", "sent")]
 
 
-def test_what_an_outbox_is_to_send_is_not_replaced(store: Store) -> None:
-    store.add_notice("", FAILED, now=1.0)
-    store.save_delivery("", FAILED, LOST, now=2.0)
-    assert [kept.state for kept in store.recent_notices()] == ["pending"]
-
-
-def test_the_newest_come_first_and_jobs_do_not_mix(store: Store) -> None:
+def test_the_newest_come_first_and_jobs_do_not_mix_whatever_their_names(store: Store) -> None:
     for number in range(4):
         store.add_notice("", Notice("milestone", str(number), job_id=f"run{number % 2}", generation=number), now=1.0)
     assert [kept.notice.title for kept in store.recent_notices()] == ["3", "2", "1", "0"]
     assert [kept.notice.title for kept in store.recent_notices("run1")] == ["3", "1"]
     assert [kept.notice.title for kept in store.recent_notices(limit=1)] == ["3"]
     assert store.recent_notices("run2") == []
-
-
-def test_a_job_whose_name_is_no_text_can_be_told_of(store: Store) -> None:
     assert store.add_notice("", Notice("failed", "Failed", job_id="run\udcff"), now=1.0)
     assert store.recent_notices("run\udcff")[0].notice.job_id == "run\udcff"
 
