@@ -55,10 +55,7 @@ def test_files_that_are_no_checkpoint_are_named_where_nothing_else_is_there() ->
     assert not group_checkpoints(parse_listing(listing("step_10.json", "step_5.pt")), "/c").unrecognized  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------- layouts
-
-
-def test_every_usual_name_is_understood(subtests: pytest.Subtests) -> None:
+def test_every_usual_name_is_understood() -> None:
     for file, root, step in [
         ("step_500/model.pt", "step_500", 500),
         ("step-500/model.pt", "step-500", 500),
@@ -125,11 +122,10 @@ def test_every_usual_name_is_understood(subtests: pytest.Subtests) -> None:
         ("chkpnt7000.pth", "chkpnt7000.pth", 7000),
         ("epoch_2/step_1500/model.pt", "epoch_2/step_1500", 1500),
     ]:
-        with subtests.test(file=file, root=root, step=step):
-            assert shown(file) == [(f"/c/{root}", step, None)]
+        assert shown(file) == [(f"/c/{root}", step, None)]
 
 
-def test_the_parts_of_a_tensorflow_checkpoint_are_one(subtests: pytest.Subtests) -> None:
+def test_the_parts_of_a_tensorflow_checkpoint_are_one() -> None:
     padded = ("cp-0070.ckpt.index", "cp-0070.ckpt.data-00000-of-00001")
     assert shown(*padded) == [("/c/cp-0070.ckpt", 70, None)]
     for name in ("model.ckpt", "run/model.ckpt", "ckpt"):
@@ -143,8 +139,7 @@ def test_the_parts_of_a_tensorflow_checkpoint_are_one(subtests: pytest.Subtests)
             ((f"{name}-70.meta",), f"{name}-70.index is missing"),
             ((index, f"{name}-70.meta"), f"{name}-70.data-* is missing"),
         ]:
-            with subtests.test(files=files):
-                assert shown(*files) == [(f"/c/{name}-70", 70, reason)]
+            assert shown(*files) == [(f"/c/{name}-70", 70, reason)]
 
 
 def test_the_networks_of_a_gan_are_one_checkpoint() -> None:
@@ -165,7 +160,7 @@ def test_a_short_number_is_a_step_only_in_a_series() -> None:
     assert [step for _, step, _ in shown("Tower-1.pth", "Tower-2.pth", "step_500.pth")] == [500]
 
 
-def test_a_folder_without_weights_is_not_complete(subtests: pytest.Subtests) -> None:
+def test_a_folder_without_weights_is_not_complete() -> None:
     for files in [
         ("step=9-last/context/io.json", "step=9-last/context/model.yaml"),
         ("step=9-last/context/nemo_tokenizer/tokenizer.model",),
@@ -177,8 +172,7 @@ def test_a_folder_without_weights_is_not_complete(subtests: pytest.Subtests) -> 
         ("samples/step_9/0001.png", "samples/step_9/prompts.txt"),
         ("profile_trace/iteration_9/rank0_trace.json",),
     ]:
-        with subtests.test(files=files):
-            assert problem(*files) == "it contains no weights"
+        assert problem(*files) == "it contains no weights"
     assert problem("step=9-last/context/io.json", "step=9-last/weights/common.pt") is None
 
 
@@ -207,37 +201,18 @@ def test_a_time_in_a_name_is_no_step_but_an_order() -> None:
     assert found[-1] == ("/c/model_20250612_090000.pt", 0, None)
 
 
-def test_what_carries_no_step_is_no_checkpoint(subtests: pytest.Subtests) -> None:
-    for file in [
-        "config.json",
-        "README.md",
-        "model.safetensors",
-        "best.pt",
-        "checkpoint_best.pt",
-        "model_best.pth.tar",
-        "tmp.pth.tar",
-        "last.ckpt.tmp",
-        "optimizer.pt",
-        "recipe_state/recipe_state.pt",
-        "step_500.safetensors.lock",
-        "latest",
-        "model_last-unfinished",
-        "model-00001-of-00005.safetensors",
-        "runs/events.out.tfevents.1700000000.host",
-        "logs/version_0/hparams.yaml",
-        "checkpoints/config.yaml",
-        "stepping/x.pt",
-        "v2/model.pt",
-        "train_500.log",
-        "val_predictions_step_500.pt",
-        ".Trash-0/files/checkpoint-500/a.pt",
-        "._step_500.pt",
-    ]:
-        with subtests.test(file=file):
-            assert shown(file) == []
+def test_what_carries_no_step_is_no_checkpoint() -> None:
+    for file in """
+        config.json README.md model.safetensors best.pt checkpoint_best.pt model_best.pth.tar tmp.pth.tar
+        last.ckpt.tmp optimizer.pt recipe_state/recipe_state.pt step_500.safetensors.lock latest model_last-unfinished
+        model-00001-of-00005.safetensors runs/events.out.tfevents.1700000000.host logs/version_0/hparams.yaml
+        checkpoints/config.yaml stepping/x.pt v2/model.pt train_500.log val_predictions_step_500.pt
+        .Trash-0/files/checkpoint-500/a.pt ._step_500.pt
+    """.split():
+        assert shown(file) == []
 
 
-def test_what_is_overwritten_in_place_counts_only_where_nothing_has_a_number(subtests: pytest.Subtests) -> None:
+def test_what_is_overwritten_in_place_counts_only_where_nothing_has_a_number() -> None:
     for file, step in [
         ("last.ckpt", 0),
         ("lightning_logs/version_0/checkpoints/last-v1.ckpt", 0),
@@ -251,21 +226,17 @@ def test_what_is_overwritten_in_place_counts_only_where_nothing_has_a_number(sub
         ("final_model.zip", 0),
         ("my_lora.safetensors", 3000),
     ]:
-        with subtests.test(file=file, step=step):
-            more = f"step ./{file}\t{step}" if step else ""
-            root = file.partition("/checkpoint/")[0]
-            assert shown(file, more=more) == [(f"/c/{root}", step, None)]
-            assert shown(file, "step_5/a.pt", more=more) == [("/c/step_5", 5, None)]
-            assert problem(file, more=f"{more}\nbad truncated ./{file}") == f"{file}: truncated"
+        more = f"step ./{file}\t{step}" if step else ""
+        root = file.partition("/checkpoint/")[0]
+        assert shown(file, more=more) == [(f"/c/{root}", step, None)]
+        assert shown(file, "step_5/a.pt", more=more) == [("/c/step_5", 5, None)]
+        assert problem(file, more=f"{more}\nbad truncated ./{file}") == f"{file}: truncated"
 
 
-def test_of_those_in_place_the_last_version_is_the_newest() -> None:
+def test_of_those_in_place_the_last_version_is_the_newest_or_the_named_one() -> None:
     found = shown("version_10/last.ckpt", "version_9/last-v1.ckpt", "version_9/last.ckpt")
     paths = ["/c/version_9/last.ckpt", "/c/version_9/last-v1.ckpt", "/c/version_10/last.ckpt"]
     assert [path for path, _, _ in found] == paths
-
-
-def test_a_folder_that_a_tracker_names_needs_no_number() -> None:
     assert shown("release/mp_rank_00/a.pt", more=f"tracker ./{NAMED}\trelease") == [("/c/release", 0, None)]
     assert shown("mine/mp_rank_00_model_states.pt", more="tracker ./latest\tmine") == [("/c/mine", 0, None)]
     assert shown("mine/mp_rank_00_model_states.pt") == []
@@ -308,63 +279,46 @@ def test_the_ranks_and_companions_of_a_single_file_are_one_checkpoint() -> None:
     assert problem(*steps[0], steps[1][1]) == "it contains no weights"
 
 
-def test_steps_are_numbers_and_never_sorted_as_text() -> None:
+def test_steps_are_numbers_and_times_do_not_decide_their_order() -> None:
     found = shown("step_1000/a.pt", "step_90/a.pt", "step_200/a.pt")
     assert [step for _, step, _ in found] == [90, 200, 1000]
-
-
-def test_times_do_not_decide_the_order() -> None:
     text = "state=there\nnow 9\nfile 1 900 ./step_1/a.pt\nfile 1 100 ./step_2/a.pt"
     found = parse_listing(text)
     assert found and [each.step for each in group_checkpoints(found, "/c").checkpoints] == [1, 2]
 
 
-def test_the_size_is_the_sum_of_its_files_and_the_path_has_no_double_slash() -> None:
+def test_the_size_is_the_sum_of_its_files_and_an_empty_directory_has_none() -> None:
     found = parse_listing(listing("10:step_5/a.pt", "20:step_5/b/c.json"))
     assert found and group_checkpoints(found, "/c/").checkpoints == (Checkpoint("/c/step_5", 5, 30, True),)
-
-
-def test_an_empty_directory_has_none_and_a_missing_one_is_told_apart() -> None:
     assert read() == []
     assert parse_listing("state=missing\n") is None
 
 
-@pytest.mark.parametrize("text", ["", "sh: syntax error", "state=no permission to enter it", "state=not a directory"])
-def test_a_directory_that_could_not_be_read_is_an_error_and_not_empty(text: str) -> None:
-    with pytest.raises(ParseError, match="checkpoint directory"):
-        parse_listing(text)
+def test_a_directory_that_could_not_be_read_is_an_error_and_not_empty() -> None:
+    for text in ["", "sh: syntax error", "state=no permission to enter it", "state=not a directory"]:
+        with pytest.raises(ParseError, match="checkpoint directory"):
+            parse_listing(text)
 
-
-# ---------------------------------------------------------------- refusals
 
 GOOD = "step_1/model.safetensors"
 
 
-@pytest.mark.parametrize(
-    "reason", ["truncated:_474_of_948_bytes", "truncated:_no_zip_end_record", "no_safetensors_header"]
-)
-def test_what_a_look_at_the_bytes_found_is_the_reason(reason: str) -> None:
-    found = problem(GOOD, "step_2/model.safetensors", more=f"bad {reason} ./step_2/model.safetensors")
-    assert found == f"step_2/model.safetensors: {reason.replace('_', ' ')}"
-
-
-def test_damage_of_one_checkpoint_is_not_that_of_another() -> None:
+def test_what_a_look_at_the_bytes_found_is_the_reason_of_this_checkpoint_alone() -> None:
+    for reason in ("truncated:_474_of_948_bytes", "truncated:_no_zip_end_record", "no_safetensors_header"):
+        found = problem(GOOD, "step_2/model.safetensors", more=f"bad {reason} ./step_2/model.safetensors")
+        assert found == f"step_2/model.safetensors: {reason.replace('_', ' ')}"
     found = shown(GOOD, "step_2/model.safetensors", more="bad truncated ./step_1/model.safetensors")
     assert [reason is None for _, _, reason in found] == [False, True]
 
 
-def test_an_empty_weights_file_is_refused(subtests: pytest.Subtests) -> None:
+def test_empty_weights_are_refused_and_one_empty_marker_is_fine() -> None:
     for name in ["model.safetensors", "model.pt", "x.ckpt", "x.bin", "__0_0.distcp", "optimizer.pth"]:
-        with subtests.test(name=name):
-            assert problem("step_5/config.json", f"0:step_5/{name}") == f"step_5/{name}: empty file"
-
-
-def test_a_folder_with_only_empty_files_is_refused_but_one_empty_marker_is_fine() -> None:
+        assert problem("step_5/config.json", f"0:step_5/{name}") == f"step_5/{name}: empty file"
     assert problem("0:step_5/done", "0:step_5/x.json") == "only empty files"
     assert problem("0:step_5/done", "step_5/x.pt") is None
 
 
-def test_a_temporary_name_is_refused_with_its_step(subtests: pytest.Subtests) -> None:
+def test_a_temporary_name_is_refused_with_its_step() -> None:
     for files in [
         ("tmp-checkpoint-500/model.pt",),
         ("checkpoint-500.tmp/model.pt",),
@@ -384,26 +338,30 @@ def test_a_temporary_name_is_refused_with_its_step(subtests: pytest.Subtests) ->
         ("step_500/model.safetensors", "step_500/model.safetensors.aria2"),
         ("step_500.pt.partial",),
     ]:
-        with subtests.test(files=files):
-            [(_, step, reason)] = shown(*files)
-            assert step == 500 and str(reason).startswith("unfinished: ")
+        [(_, step, reason)] = shown(*files)
+        assert step == 500 and str(reason).startswith("unfinished: ")
 
 
 def test_a_name_with_the_letters_of_a_temporary_one_is_not_refused() -> None:
     assert problem("LightMPNN-epoch=11-step=500.ckpt") is None
 
 
-def test_a_missing_shard_of_a_numbered_set_is_refused() -> None:
+def test_a_missing_shard_is_refused_and_so_are_other_bytes_than_the_index_says() -> None:
     shards = [f"checkpoint-5/model-0000{number}-of-00005.safetensors" for number in (1, 2, 4, 5)]
     assert problem(*shards) == "checkpoint-5/model-00003-of-00005.safetensors is missing"
     assert problem(*shards, "checkpoint-5/model-00003-of-00005.safetensors") is None
-
-
-def test_a_shard_that_the_index_names_and_that_is_missing_is_refused() -> None:
     index = "checkpoint-5/model.safetensors.index.json"
     more = f"shard ./{index}\ta.safetensors\nshard ./{index}\tb.safetensors"
     assert problem(index, "checkpoint-5/a.safetensors", more=more) == f"b.safetensors is missing, but {index} lists it"
     assert problem(index, "checkpoint-5/a.safetensors", "checkpoint-5/b.safetensors", more=more) is None
+    index = "checkpoint-5/model.safetensors.index.json"
+    shards = "".join(f"\nshard ./{index}\t{name}" for name in ("a.safetensors", "b.safetensors"))
+    files = (index, "500:checkpoint-5/a.safetensors", "500:checkpoint-5/b.safetensors")
+    assert problem(*files, more=f"total ./{index}\t1000{shards}") is None
+    assert problem(*files, more=f"total ./{index}\t1001{shards}") == (
+        f"the shards have 1000 bytes, but {index} says 1001"
+    )
+    assert problem(*files, more=f"total ./{index}\t{shards}") is None
 
 
 def test_an_index_that_the_one_before_has_must_be_there_and_not_be_empty() -> None:
@@ -435,54 +393,38 @@ def test_a_distributed_checkpoint_without_its_metadata_is_refused() -> None:
 
 
 def test_every_distributed_part_needs_metadata_of_its_own() -> None:
+    unfinished = "unfinished: .metadata, which torch writes last, is missing"
+    assert problem("step_5/__0_0.distcp", "step_5/__1_0.distcp") == unfinished
+    assert problem("step_5/__0_0.distcp", "step_5/.metadata") is None
     model = ["step_5/model_0/__0_0.distcp", "step_5/model_0/.metadata"]
-    assert (
-        problem(*model, "step_5/optimizer_0/__0_0.distcp")
-        == "unfinished: .metadata, which torch writes last, is missing"
-    )
+    assert problem(*model, "step_5/optimizer_0/__0_0.distcp") == unfinished
     assert problem(*model, "step_5/optimizer_0/__0_0.distcp", "step_5/optimizer_0/.metadata") is None
 
 
 NAMED = "latest_checkpointed_iteration.txt"
 
 
-@pytest.mark.parametrize(("file", "folder"), [("iter_0000500/a.pt", ""), ("run/global_step_500/a.pt", "run/")])
-def test_what_is_newer_than_the_tracker_file_is_refused(file: str, folder: str) -> None:
-    tracker = f"tracker ./{folder}latest_checkpointed_iteration.txt\t"
-    assert problem(file, more=tracker + "400") == "newer than the step in latest_checkpointed_iteration.txt: 400"
-    assert problem(file, more=tracker + "500") is None
-    assert shown(file, more=tracker + "600") == [
-        (f"/c/{file.partition('/a.pt')[0]}", 500, None),
-        (f"/c/{folder}latest_checkpointed_iteration.txt", 600, f"{NAMED} names 600, which does not exist"),
-    ]
-
-
-def test_a_tracker_file_without_a_number_decides_nothing(subtests: pytest.Subtests) -> None:
+def test_what_is_newer_than_the_tracker_file_is_refused_if_that_has_a_number() -> None:
+    for file, folder in [("iter_0000500/a.pt", ""), ("run/global_step_500/a.pt", "run/")]:
+        tracker = f"tracker ./{folder}{NAMED}\t"
+        assert problem(file, more=tracker + "400") == f"newer than the step in {NAMED}: 400"
+        assert problem(file, more=tracker + "500") is None
+        assert shown(file, more=tracker + "600") == [
+            (f"/c/{file.partition('/a.pt')[0]}", 500, None),
+            (f"/c/{folder}{NAMED}", 600, f"{NAMED} names 600, which does not exist"),
+        ]
     for content in ["release", "", "²", "４００", "-5", "4e2"]:
-        with subtests.test(content=content):
-            assert problem("iter_5/a.pt", more=f"tracker ./latest_checkpointed_iteration.txt\t{content}") is None
+        assert problem("iter_5/a.pt", more=f"tracker ./{NAMED}\t{content}") is None
 
 
 def test_a_weights_file_that_the_one_before_has_must_be_there() -> None:
     found = shown("step_5/model.pt", "step_5/optimizer.pt", "step_6/model.pt", "step_7/model.pt", "step_7/optimizer.pt")
-    assert [reason for _, _, reason in found] == [
-        None,
-        "optimizer.pt is missing, but the previous checkpoint has it",
-        None,
-    ]
-
-
-def test_other_files_may_differ_and_a_first_one_has_none_before_it() -> None:
+    lost = "optimizer.pt is missing, but the previous checkpoint has it"
+    assert [reason for _, _, reason in found] == [None, lost, None]
     assert problem("step_5/a.pt", "step_5/eval.json", "step_6/a.pt") is None
     assert problem("step_5/a.pt") is None
-
-
-def test_a_damaged_one_is_no_measure_for_the_next() -> None:
     files = ("step_5/a.pt", "step_6/a.pt", "step_6/b.pt", "step_7/a.pt")
     assert problem(*files, more="bad truncated ./step_6/b.pt") is None
-
-
-def test_a_name_that_carries_the_step_is_the_same_file_in_the_next() -> None:
     assert problem("step_500/model_500.pt", "step_1000/model_1000.pt") is None
     assert problem("checkpoint-5/global_step5/x.pt", "checkpoint-10/global_step10/x.pt") is None
     assert problem("step_500/model_500.pt", "step_500/opt_500.pt", "step_1000/model_1000.pt") is not None
@@ -509,8 +451,6 @@ def test_what_was_written_just_now_may_be_unfinished_where_that_is_asked() -> No
     assert unknown.complete and unknown.age is None
 
 
-# ---------------------------------------------------------------- ranks
-
 ZERO = [
     f"global_step9/bf16_zero_pp_rank_{rank}_mp_rank_0{part}_optim_states.pt" for part in (0, 1) for rank in range(4)
 ]
@@ -521,7 +461,7 @@ FSDP = [
 ]
 
 
-def test_all_ranks_there_is_complete(subtests: pytest.Subtests) -> None:
+def test_all_ranks_there_is_complete() -> None:
     for files in [
         ZERO + MODEL,
         ZERO + ZERO_3,
@@ -536,11 +476,10 @@ def test_all_ranks_there_is_complete(subtests: pytest.Subtests) -> None:
         ["step_9/layer_01-model_00-model_states.pt", "step_9/layer_03-model_00-model_states.pt"],
         ["step_9/x_rank_999999999.pt", "step_9/x_rank_999999.pt"],
     ]:
-        with subtests.test(files=files):
-            assert problem(*files) is None
+        assert problem(*files) is None
 
 
-def test_a_gap_in_the_ranks_or_a_rank_of_one_kind_only_is_refused(subtests: pytest.Subtests) -> None:
+def test_a_gap_in_the_ranks_or_a_rank_of_one_kind_only_is_refused() -> None:
     for files, lost, reason in [
         (ZERO + MODEL, ZERO[1], "7 of 8 files global_step9/bf16_zero_pp_rank_*_mp_rank_*_optim_states.pt"),
         (ZERO + MODEL, ZERO[7], "7 of 8 files global_step9/bf16_zero_pp_rank_*_mp_rank_*_optim_states.pt"),
@@ -551,20 +490,18 @@ def test_a_gap_in_the_ranks_or_a_rank_of_one_kind_only_is_refused(subtests: pyte
             "3 ranks of global_step9/bf16_zero_pp_rank_*_mp_rank_*_optim_states.pt, but 4",
         ),
         (FSDP, FSDP[1], "3 of 4 files global_step_9/actor/model_world_size_4_rank_*.pt"),
+        (FSDP, FSDP[7], "3 of 4 files global_step_9/actor/optim_world_size_4_rank_*.pt"),
         (
-            FSDP,
-            FSDP[7],
-            "3 of 4 files global_step_9/actor/optim_world_size_4_rank_*.pt",
+            ["checkpoint-9/a.pt", *(f"checkpoint-9/rng_state_{n}.pth" for n in range(4))],
+            "checkpoint-9/rng_state_2.pth",
+            "3 of 4 files check",
         ),
-        (["checkpoint-9/a.pt", *(f"checkpoint-9/rng_state_{n}.pth" for n in range(4))],)
-        + ("checkpoint-9/rng_state_2.pth", "3 of 4 files check"),
         (["ep1-ba9-rank0.pt", "ep1-ba9-rank1.pt", "ep1-ba9-rank2.pt"], "ep1-ba9-rank0.pt", "2 of 3 files ep1-ba9-rank"),
         (["ep1-ba9-rank0.pt", "ep1-ba9-rank1.pt", "ep1-ba9-rank2.pt"], "ep1-ba9-rank1.pt", "2 of 3 files ep1-ba9-rank"),
         ([f"iter_0000009/mp_rank_0{n}/a.pt" for n in range(3)], "iter_0000009/mp_rank_01/a.pt", "2 of 3 files iter"),
     ]:
-        with subtests.test(files=files, lost=lost, reason=reason):
-            assert problem(*files) is None
-            assert (problem(*[file for file in files if file != lost]) or "").startswith(reason)
+        assert problem(*files) is None
+        assert (problem(*[file for file in files if file != lost]) or "").startswith(reason)
 
 
 def test_the_parts_of_deepspeed_have_one_size() -> None:
@@ -584,83 +521,45 @@ def test_another_number_of_ranks_of_the_same_weight_is_no_lost_file(ranks: int) 
     assert lost == "__4_0.distcp is missing, but the previous checkpoint has it"
 
 
-# ---------------------------------------------------------------- what others of its kind have
-
-
-def test_a_marker_that_others_of_its_kind_have_must_be_there(subtests: pytest.Subtests) -> None:
-    for marker in [
-        "trainer_state.json",
-        "train_state.json",
-        "_CHECKPOINT_METADATA",
-        "commit_success.txt",
-        "weights/metadata.json",
-    ]:
-        with subtests.test(marker=marker):
-            steps = [f"step_{step}/{name}" for step in (5, 6, 7) for name in ("a.pt", marker)]
-            assert problem(*steps) is None
-            assert problem(*steps[:-1]) == f"{marker} is missing, but other checkpoints have it"
-            assert shown(*steps[:2], *steps[3:])[0][2] is None
-            assert problem("other-5/a.pt", "step_7/a.pt", "epoch_7/a.pt", f"epoch_8/{marker}", "epoch_8/a.pt") is None
-
-
-def test_a_trainer_folder_without_its_state_is_refused_even_alone() -> None:
+def test_a_marker_that_others_or_its_writer_always_have_must_be_there() -> None:
+    for marker in """
+        trainer_state.json train_state.json _CHECKPOINT_METADATA commit_success.txt weights/metadata.json
+    """.split():
+        steps = [f"step_{step}/{name}" for step in (5, 6, 7) for name in ("a.pt", marker)]
+        assert problem(*steps) is None
+        assert problem(*steps[:-1]) == f"{marker} is missing, but other checkpoints have it"
+        assert shown(*steps[:2], *steps[3:])[0][2] is None
+        assert problem("other-5/a.pt", "step_7/a.pt", "epoch_7/a.pt", f"epoch_8/{marker}", "epoch_8/a.pt") is None
     files = ("checkpoint-5/training_args.bin", "checkpoint-5/model.safetensors")
     assert problem(*files) == "unfinished: trainer_state.json, which transformers writes last, is missing"
     assert problem(*files, "checkpoint-5/trainer_state.json") is None
 
 
-def test_a_file_much_smaller_than_before_is_refused_once() -> None:
+def test_a_file_much_smaller_than_the_one_of_its_name_before_is_refused_once() -> None:
     sizes = {5: 1_000_000, 6: 950_000, 7: 500_000, 8: 500_000}
     found = shown(*[f"{size}:step_{step}/model.pt" for step, size in sizes.items()])
     reason = "step_7/model.pt has 500000 bytes, but 950000 in the previous checkpoint"
     assert [each for _, _, each in found] == [None, None, reason, None]
-
-
-@pytest.mark.parametrize("name", ["data.pt", "scheduler.pt", "replay.json", "metrics.bin"])
-def test_other_files_may_shrink(name: str) -> None:
-    assert problem(f"900000:step_5/{name}", "step_5/a.pt", f"100000:step_6/{name}", "step_6/a.pt") is None
-
-
-def test_single_files_are_compared_with_those_of_their_name_only() -> None:
+    for name in ["data.pt", "scheduler.pt", "replay.json", "metrics.bin"]:
+        assert problem(f"900000:step_5/{name}", "step_5/a.pt", f"100000:step_6/{name}", "step_6/a.pt") is None
     assert problem("900000:a_000000500.safetensors", "100000:b_000001000.safetensors") is None
-    assert "in the previous checkpoint" in str(
-        problem("900000:a_000000500.safetensors", "100000:a_000001000.safetensors")
-    )
+    smaller = problem("900000:a_000000500.safetensors", "100000:a_000001000.safetensors")
+    assert "in the previous checkpoint" in str(smaller)
     assert problem("step_5/model.pt", "lora_000000500.safetensors") is None
 
 
-def test_the_shards_must_have_the_bytes_that_the_index_says() -> None:
-    index = "checkpoint-5/model.safetensors.index.json"
-    shards = "".join(f"\nshard ./{index}\t{name}" for name in ("a.safetensors", "b.safetensors"))
-    files = (index, "500:checkpoint-5/a.safetensors", "500:checkpoint-5/b.safetensors")
-    assert problem(*files, more=f"total ./{index}\t1000{shards}") is None
-    assert problem(*files, more=f"total ./{index}\t1001{shards}") == (
-        f"the shards have 1000 bytes, but {index} says 1001"
-    )
-    assert problem(*files, more=f"total ./{index}\t{shards}") is None
-
-
-# ---------------------------------------------------------------- trackers
-
-
-def test_what_is_newer_than_deepspeeds_latest_is_refused() -> None:
+def test_deepspeeds_latest_refuses_what_is_newer_and_names_what_must_be_there() -> None:
     steps = ("run/global_step100/a.pt", "run/global_step200/a.pt", "run/best_global_step300/a.pt")
     found = shown(*steps, more="tracker ./run/latest\tglobal_step100")
-    assert [each for _, _, each in found] == [
-        None,
-        "newer than the one named in the file `latest`: global_step100",
-        None,
-    ]
-
-
-def test_deepspeeds_latest_inside_a_checkpoint_names_what_must_be_in_it() -> None:
+    newer = "newer than the one named in the file `latest`: global_step100"
+    assert [each for _, _, each in found] == [None, newer, None]
     more = "tracker ./checkpoint-5/latest\tglobal_step5"
     files = ("checkpoint-5/latest", "checkpoint-5/model.pt")
     assert problem(*files, more=more) == "checkpoint-5/latest names global_step5, which does not exist"
     assert shown(*files, "checkpoint-5/global_step5/a.pt", more=more) == [("/c/checkpoint-5", 5, None)]
 
 
-def test_what_a_tracker_names_and_is_missing_is_listed_as_that(subtests: pytest.Subtests) -> None:
+def test_what_a_tracker_names_and_is_missing_is_listed_as_that() -> None:
     for line, there, missing, step in [
         ("tracker ./latest\tglobal_step300", "global_step200/a.pt", "global_step300", 300),
         ("tracker ./_actor/latest\tglobal_step300", "_actor/global_step200/a.pt", "_actor/global_step300", 300),
@@ -669,19 +568,17 @@ def test_what_a_tracker_names_and_is_missing_is_listed_as_that(subtests: pytest.
         ("link lrwxrwxrwx 1 a a 18 ./latest-rank0.pt -> ep1-ba100-rank0.pt",)
         + ("ep1-ba90-rank0.pt", "ep1-ba100-rank0.pt", 100),
     ]:
-        with subtests.test(line=line, there=there, missing=missing, step=step):
-            before, after = shown(there, more=line)
-            assert before[2] is None and after[:2] == (f"/c/{missing}", step)
-            assert str(after[2]).endswith(", which does not exist")
-            file = missing if "." in missing else f"{missing}/a.pt"
-            assert shown(there, file, more=line)[-1] == (f"/c/{missing}", step, None)
+        before, after = shown(there, more=line)
+        assert before[2] is None and after[:2] == (f"/c/{missing}", step)
+        assert str(after[2]).endswith(", which does not exist")
+        file = missing if "." in missing else f"{missing}/a.pt"
+        assert shown(there, file, more=line)[-1] == (f"/c/{missing}", step, None)
 
 
-def test_a_tracker_without_a_known_name_adds_nothing(subtests: pytest.Subtests) -> None:
+def test_a_tracker_without_a_known_name_adds_nothing() -> None:
     for content in ["", "mine", "5", "model_final.pth", "best.pth", "\0", "../.."]:
         for tracker in ["latest", "last_checkpoint"]:
-            with subtests.test(content=content, tracker=tracker):
-                assert shown("step_4/a.pt", more=f"tracker ./{tracker}\t{content}") == [("/c/step_4", 4, None)]
+            assert shown("step_4/a.pt", more=f"tracker ./{tracker}\t{content}") == [("/c/step_4", 4, None)]
 
 
 def test_the_marker_of_an_unfinished_nemo_checkpoint_refuses_it() -> None:
@@ -693,10 +590,7 @@ def test_the_marker_of_an_unfinished_nemo_checkpoint_refuses_it() -> None:
         assert problem(file, "0:a--step=9-last-unfinished") is None
 
 
-# ---------------------------------------------------------------- holes
-
-
-def test_a_file_with_a_hole_is_refused_on_a_local_disk(subtests: pytest.Subtests) -> None:
+def test_a_file_with_a_hole_is_refused_on_a_local_disk() -> None:
     for disk, size, blocks, name, reason in [
         ("ext2/ext3", 1_000_000, 100, "a.pt", "step_5/a.pt: only 51200 of its 1000000 bytes are on disk"),
         ("xfs", 1_000_000, 0, "a.safetensors", "step_5/a.safetensors: only 0 of its 1000000 bytes are on disk"),
@@ -709,74 +603,33 @@ def test_a_file_with_a_hole_is_refused_on_a_local_disk(subtests: pytest.Subtests
         ("xfs", 1000, 0, "a.pt", None),
         ("xfs", 1_000_000, 100, "a.dat", None),
     ]:
-        with subtests.test(disk=disk, size=size, blocks=blocks, name=name, reason=reason):
-            found = parse_listing(
-                f"state=there\nnow 2000\ndisk {disk}\nfile {size} 1000 {blocks} ./step_5/{name}\nlooked ."
-            )
-            assert found and [each.problem for each in group_checkpoints(found, "/c").checkpoints] == [reason]
+        found = parse_listing(
+            f"state=there\nnow 2000\ndisk {disk}\nfile {size} 1000 {blocks} ./step_5/{name}\nlooked ."
+        )
+        assert found and [each.problem for each in group_checkpoints(found, "/c").checkpoints] == [reason]
 
 
-# ---------------------------------------------------------------- hostile names
+def test_odd_names_stay_what_they_are() -> None:
+    for name in [*'"*\udcff\u2028\r\x0b\x85ü', "with space", "it's", "$(id)", "a\tb", "-rf", "x ./y", "..", "a=b"]:
+        file = f"{name}/step_5/model {name}.pt"
+        [(path, step, reason)] = shown(file, more=f"bad truncated ./{file}")
+        assert (path, step) == (f"/c/{name}/step_5", 5) and reason == f"{file}: truncated"
 
 
-def test_odd_names_stay_what_they_are(subtests: pytest.Subtests) -> None:
-    for name in [
-        "with space",
-        "it's",
-        '"',
-        "$(id)",
-        "a\tb",
-        "-rf",
-        "ü",
-        "\udcff",
-        "x ./y",
-        "..",
-        "a=b",
-        "*",
-        "\u2028",
-        "\r",
-        "\x0b",
-        "\x85",
-    ]:
-        with subtests.test(name=name):
-            file = f"{name}/step_5/model {name}.pt"
-            [(path, step, reason)] = shown(file, more=f"bad truncated ./{file}")
-            assert (path, step) == (f"/c/{name}/step_5", 5) and reason == f"{file}: truncated"
-
-
-def test_no_name_can_forge_another_line(subtests: pytest.Subtests) -> None:
+def test_no_name_can_forge_another_line() -> None:
     for mark in ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"]:
-        with subtests.test(mark=mark):
-            found = shown("step_5/a.pt", f"logs/x{mark}file 100 1000 ./step_999/a.pt")
-            assert all(step == 5 or mark in path for path, step, _ in found)
-            assert (
-                problem("step_5/a.pt", f"step_5/x{mark}bad truncated .", f"step_5/x{mark}bad truncated ./step_5/a.pt")
-                is None
-            )
+        found = shown("step_5/a.pt", f"logs/x{mark}file 100 1000 ./step_999/a.pt")
+        assert all(step == 5 or mark in path for path, step, _ in found)
+        forged = (f"step_5/x{mark}bad truncated .", f"step_5/x{mark}bad truncated ./step_5/a.pt")
+        assert problem("step_5/a.pt", *forged) is None
 
 
-def test_a_line_that_is_cut_adds_nothing_and_breaks_nothing(subtests: pytest.Subtests) -> None:
-    for line in [
-        "file",
-        "file x y ./step_5/a.pt",
-        "file 5 ./step_5/a.pt",
-        "bad",
-        "shard",
-        "tracker x",
-        "now",
-        "total",
-        "step x",
-        "link x",
-    ]:
-        with subtests.test(line=line):
-            assert [step for _, step, _ in shown("step_4/a.pt", more=line)] == [4]
-
-
-def test_a_number_too_long_for_a_step_is_no_step() -> None:
+def test_a_cut_line_or_a_number_too_long_adds_nothing_and_breaks_nothing() -> None:
+    for line in (
+        "file | file x y ./step_5/a.pt | file 5 ./step_5/a.pt | bad | shard | tracker x | now | total | step x | link x"
+    ).split(" | "):
+        assert [step for _, step, _ in shown("step_4/a.pt", more=line)] == [4]
     assert shown("step_" + "9" * 5000 + "/a.pt") == []
-
-
-# ---------------------------------------------------------------- names of models that end in digits
 
 
 def saved(*files: tuple[str, int | None]) -> list[tuple[str, int]]:
@@ -785,38 +638,26 @@ def saved(*files: tuple[str, int | None]) -> list[tuple[str, int]]:
     return [(path, step) for path, step, _ in shown(*(name for name, _ in files), more=headers)]
 
 
-def test_the_header_outranks_digits_that_belong_to_the_name_of_the_model(subtests: pytest.Subtests) -> None:
+def test_the_header_outranks_digits_that_belong_to_the_name_of_the_model() -> None:
     for name in ["lora-001", "portrait_2024", "flux_v2-000100", "2024", "step_5", "run-step00000099"]:
-        with subtests.test(name=name):
-            found = saved(
-                (f"{name}_000000010.safetensors", 10),
-                (f"{name}_000000030.safetensors", 30),
-                (f"{name}.safetensors", 40),
-            )
-            assert found[-1] == (f"/c/{name}.safetensors", 40)
-            assert [step for _, step in found] == [10, 30, 40]
-            assert saved((f"{name}.safetensors", 40)) == [(f"/c/{name}.safetensors", 40)]
+        found = saved(
+            (f"{name}_000000010.safetensors", 10), (f"{name}_000000030.safetensors", 30), (f"{name}.safetensors", 40)
+        )
+        assert found[-1] == (f"/c/{name}.safetensors", 40)
+        assert [step for _, step in found] == [10, 30, 40]
+        assert saved((f"{name}.safetensors", 40)) == [(f"/c/{name}.safetensors", 40)]
 
 
-@pytest.mark.parametrize("name", ["lora-001", "portrait_2024", "lora"])
-def test_at_the_same_step_the_final_file_is_the_newest(name: str) -> None:
-    found = saved((f"{name}.safetensors", 40), (f"{name}_000000040.safetensors", 40))
-    assert found[-1] == (f"/c/{name}.safetensors", 40)
-
-
-@pytest.mark.parametrize("name", ["lora-001", "portrait_2024"])
-@pytest.mark.parametrize("extension", ["safetensors", "pt"])
-def test_a_final_file_without_a_header_is_as_far_as_those_with_a_number(name: str, extension: str) -> None:
-    names = [f"{name}_000000010.{extension}", f"{name}_000000030.{extension}", f"{name}.{extension}"]
-    assert [(each.path, each.step) for each in read(*names)][-1] == (f"/c/{names[-1]}", 30)
-
-
-def test_an_old_final_file_without_a_header_is_left_over() -> None:
+def test_a_final_file_is_as_far_as_its_header_or_the_others_unless_it_is_old() -> None:
+    for name in ("lora-001", "portrait_2024", "lora"):
+        found = saved((f"{name}.safetensors", 40), (f"{name}_000000040.safetensors", 40))
+        assert found[-1] == (f"/c/{name}.safetensors", 40)
+    for name in ("lora-001", "portrait_2024"):
+        for extension in ("safetensors", "pt"):
+            names = [f"{name}_000000010.{extension}", f"{name}_000000030.{extension}", f"{name}.{extension}"]
+            assert [(each.path, each.step) for each in read(*names)][-1] == (f"/c/{names[-1]}", 30)
     more = "file 100 1500 ./lora-001_000000030.safetensors"
     assert [each.path for each in read("lora-001.safetensors", more=more)] == ["/c/lora-001_000000030.safetensors"]
-
-
-# ---------------------------------------------------------------- listings that were cut, and files not looked into
 
 
 def seen(*lines: str, up_to: int | None = None) -> CheckpointListing:
@@ -854,33 +695,23 @@ def test_in_a_cut_listing_only_what_was_listed_whole_is_judged() -> None:
     assert states(found) == {6: None, 7: None, 8: True}
     assert found.checkpoints[0].size_bytes is None and found.checkpoints[0].problem
     assert (found.unlisted, found.unknown, found.unlooked_step) == (5, 7, 7)
-
-
-def test_the_one_below_the_last_looked_into_is_a_measure_and_stays_unknown() -> None:
     below = ("file 100 1000 ./step_7/a.pt", "file 100 1000 ./step_7/b.pt", "file 9 1 ./step_7/c.pt", "listed ./step_7")
     found = seen("cut", *STEP_8, *below, "rest 5 7")
     assert states(found) == {7: None, 8: False}
     assert found.checkpoints[1].problem == "c.pt is missing, but the previous checkpoint has it"
-
-
-def test_an_unseen_checkpoint_may_be_broken_but_is_never_complete() -> None:
-    old = ("file 0 1000 ./step_3/a.pt", "file 100 1000 ./step_5/a.pt", "file 100 1000 ./step_5/b.pt", "rest 2 5")
-    found = seen(*STEP_8, *old)
-    assert states(found) == {3: False, 5: None, 8: True} and found.newest_complete == found.checkpoints[-1]
-    assert (found.unlisted, found.unknown) == (0, 1)
-
-
-def test_a_complete_one_below_a_step_that_was_not_looked_at_is_not_the_newest() -> None:
     found = seen("cut", *STEP_8, "rest 5 9")
     assert states(found) == {8: True} and found.newest_complete is None
 
 
-def test_a_checkpoint_of_too_many_files_is_unknown() -> None:
+def test_an_unseen_checkpoint_or_one_of_too_many_files_is_never_complete() -> None:
+    old = ("file 0 1000 ./step_3/a.pt", "file 100 1000 ./step_5/a.pt", "file 100 1000 ./step_5/b.pt", "rest 2 5")
+    found = seen(*STEP_8, *old)
+    assert states(found) == {3: False, 5: None, 8: True} and found.newest_complete == found.checkpoints[-1]
+    assert (found.unlisted, found.unknown) == (0, 1)
     found = seen("cut", "over ./a/step_9", "over ./step_10_steps.pkl.step_7.pt", *STEP_8)
     assert states(found) == {7: None, 8: True, 9: None}
-    assert {each.problem for each in found.checkpoints if each.complete is None} == {
-        "not inspected: it has too many files"
-    }
+    unknown = {each.problem for each in found.checkpoints if each.complete is None}
+    assert unknown == {"not inspected: it has too many files"}
 
 
 def test_a_tracker_of_a_cut_listing_does_not_report_missing_files() -> None:
@@ -897,53 +728,20 @@ def test_a_file_in_place_does_not_count_where_those_with_a_number_were_cut() -> 
     assert states(seen("cut", *last, "rest 5 7")) == {}
 
 
-# ---------------------------------------------------------------- the ranking that sed makes of the same names
-
-
-def test_folders_have_the_step_in_the_ranking_that_they_have_here(subtests: pytest.Subtests) -> None:
-    for name in [
-        "step_500",
-        "global_step500",
-        "checkpoint-00500",
-        "iter_0000500",
-        "epoch=3",
-        "1000",
-        "1000.orbax-checkpoint-tmp-7",
-        "run_epoch50_bs16",
-        "n=0--step=18-consumed_samples=9.0-last",
-        "TMP-Checkpoint-60",
-        "my-lora-000004-state",
-        "version",
-        "ep1-ba100",
-        "checkpoint-5.tmp",
-        "step_7.part",
-        "model-2",
-        "checkpoint_000012",
-        "Step 5",
-        "epoch=1-step=500.ckpt",
-    ]:
-        with subtests.test(name=name):
-            assert ranked(f"d ./a b/{name}") == [each.step for each in read(f"a b/{name}/model.pt")]
-
-
-def test_files_have_the_step_in_the_ranking_that_they_have_here(subtests: pytest.Subtests) -> None:
-    for name in [
-        "epoch=1-step=500-val_loss=0.25-last.ckpt",
-        "lora_000000250.safetensors",
-        "ep1-ba100-rank0.pt",
-        "checkpoint_1_50.pt",
-        "rl_model_1000_steps.zip",
-        "checkpoint-12.pth.tar",
-        "recovery-3-500.pth.tar",
-        "best_coco_epoch_7.pth",
-        "ckpt-50.pt",
-        "model_0004999.pth",
-        "step_5.pt.tmp.part",
-        "epoch=03-val_loss=0.25.ckpt",
-        "rl_model_replay_buffer_9_steps.pkl",
-    ]:
-        with subtests.test(name=name):
-            assert ranked(f"f ./a b/{name}") == [each.step for each in read(f"a b/{name}")]
+def test_names_have_the_step_in_the_ranking_of_sed_that_they_have_here() -> None:
+    for name in (
+        "step_500 | global_step500 | checkpoint-00500 | iter_0000500 | epoch=3 | 1000 | 1000.orbax-checkpoint-tmp-7 | "
+        "run_epoch50_bs16 | n=0--step=18-consumed_samples=9.0-last | TMP-Checkpoint-60 | my-lora-000004-state | "
+        "version | ep1-ba100 | checkpoint-5.tmp | step_7.part | model-2 | checkpoint_000012 | Step 5 | "
+        "epoch=1-step=500.ckpt"
+    ).split(" | "):
+        assert ranked(f"d ./a b/{name}") == [each.step for each in read(f"a b/{name}/model.pt")]
+    for name in """
+        epoch=1-step=500-val_loss=0.25-last.ckpt lora_000000250.safetensors ep1-ba100-rank0.pt checkpoint_1_50.pt
+        rl_model_1000_steps.zip checkpoint-12.pth.tar recovery-3-500.pth.tar best_coco_epoch_7.pth ckpt-50.pt
+        model_0004999.pth step_5.pt.tmp.part epoch=03-val_loss=0.25.ckpt rl_model_replay_buffer_9_steps.pkl
+    """.split():
+        assert ranked(f"f ./a b/{name}") == [each.step for each in read(f"a b/{name}")]
 
 
 def ranked(line: str) -> list[int]:
