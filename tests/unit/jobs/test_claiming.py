@@ -18,12 +18,17 @@ OTHER = Owner("there", "bob", 7, "boot-2", "folder-1")
 CLAIM = Claim("lora", 3, "token", True, 120.0, 10.0, 0.0, OTHER)
 
 
-def test_a_training_that_nobody_claimed_is_taken() -> None:
+def test_who_may_take_a_claim_at_once() -> None:
     assert decide_claim(None, ME, take_over=False) == "take"
     assert decide_claim(replace(CLAIM, held=False), ME, take_over=False) == "take"
+    assert decide_claim(CLAIM, ME, take_over=True) == "take"
+    for changed in ["host", "user", "boot", "folder"]:
+        mine = replace(CLAIM, owner=replace(ME, pid=99))
+        assert decide_claim(mine, ME, take_over=False) == "take"
+        assert decide_claim(mine, replace(ME, **{changed: "another"}), take_over=False) == "wait"
 
 
-def test_an_owner_is_believed_dead_or_alive_by_what_is_heard_of_him(subtests: pytest.Subtests) -> None:
+def test_an_owner_is_believed_dead_or_alive_by_what_is_heard_of_him() -> None:
     for age, silence, decision in [
         (0, None, "wait"),
         (119, None, "wait"),
@@ -32,25 +37,19 @@ def test_an_owner_is_believed_dead_or_alive_by_what_is_heard_of_him(subtests: py
         (12, 40, "refuse"),  # heard of meanwhile
         (121, 121, "take"),
     ]:
-        with subtests.test(age=age, silence=silence, decision=decision):
-            assert decide_claim(replace(CLAIM, age=age), ME, take_over=False, silence=silence) == decision
+        assert decide_claim(replace(CLAIM, age=age), ME, take_over=False, silence=silence) == decision
 
 
-def test_a_living_owner_gives_way_when_a_person_says_so() -> None:
-    assert decide_claim(CLAIM, ME, take_over=True) == "take"
-
-
-@pytest.mark.parametrize("changed", ["host", "user", "boot", "folder"])
-def test_only_the_same_supervisor_started_again_goes_on_at_once(changed: str) -> None:
-    mine = replace(CLAIM, owner=replace(ME, pid=99))
-    assert decide_claim(mine, ME, take_over=False) == "take"
-    assert decide_claim(mine, replace(ME, **{changed: "another"}), take_over=False) == "wait"
-
-
-@pytest.mark.parametrize("line", ["7 damaged", "7 held", "7 held token x y z a b c d e f"])
-def test_a_damaged_claim_keeps_its_number(line: str) -> None:
-    found = look_question("lora").parse(Reply(f"claim={line}\n", 0, 0.1))
-    assert found and (found.number, found.is_damaged, found.is_live) == (7, True, False)
+def test_a_damaged_claim_keeps_its_number_and_is_not_taken_back(tmp_path: Path) -> None:
+    for line in ["7 damaged", "7 held", "7 held token x y z a b c d e f"]:
+        found = look_question("lora").parse(Reply(f"claim={line}\n", 0, 0.1))
+        assert found and (found.number, found.is_damaged, found.is_live) == (7, True, False)
+    newer = replace(CLAIM, number=CLAIM.number + 1, token="", held=False, is_damaged=True)
+    site: Any = OneAnswer(newer)
+    claiming = Claiming(site, "lora", Store(str(tmp_path)), lambda kind, text: None)
+    claiming._beat(CLAIM)
+    with pytest.raises(LeaseLost):
+        claiming.hold()
 
 
 class OneAnswer:
@@ -61,12 +60,3 @@ class OneAnswer:
 
     def ask_one(self, question: object) -> Claim:
         return self.answers.pop()
-
-
-def test_a_damaged_claim_of_another_number_is_not_taken_back(tmp_path: Path) -> None:
-    newer = replace(CLAIM, number=CLAIM.number + 1, token="", held=False, is_damaged=True)
-    site: Any = OneAnswer(newer)
-    claiming = Claiming(site, "lora", Store(str(tmp_path)), lambda kind, text: None)
-    claiming._beat(CLAIM)
-    with pytest.raises(LeaseLost):
-        claiming.hold()

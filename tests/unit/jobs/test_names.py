@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -39,14 +40,11 @@ def test_of_one_training_the_job_that_runs_is_meant_or_else_the_newest() -> None
     assert len(ray_jobs_called([job("raysubmit_c", name="r9"), *ended, job("raysubmit_d", name="r9")], "r9")) == 2
 
 
-def test_a_word_is_not_a_part_of_a_word() -> None:
+def test_a_word_is_not_a_part_of_a_word_or_an_id_of_a_later_entrypoint() -> None:
     jobs = [job("a", command="python /home/me/r9/train.py --out=/runs/r95 --name=base-r9x")]
     assert ids(ray_jobs_with(jobs, "r9")) == ids(ray_jobs_with(jobs, "train.py")) == ["a"]
     for other in ("r", "r9x", "rain", "me/train", "base"):
         assert ray_jobs_with(jobs, other) == [], other
-
-
-def test_an_id_is_not_a_word_of_the_entrypoint_of_a_later_job() -> None:
     jobs = [job("lora-attempt-4", command="train --resume /c/lora-attempt-3/step_40 --from raysubmit_a")]
     assert ray_jobs_with(jobs, "lora-attempt-3") == ray_jobs_with(jobs, "raysubmit_a") == []
 
@@ -75,15 +73,10 @@ def test_the_jobs_that_run_are_described_in_brief() -> None:
 
 def ray(*jobs: RayJob) -> FakeTransport:
     """A dashboard with these jobs; each has a log of one step."""
-    known = {
-        each.submission_id: {
-            "submission_id": each.submission_id,
-            "status": each.status.value,
-            "entrypoint": each.entrypoint,
-            "metadata": dict(each.metadata),
-        }
-        for each in jobs
-    }
+    known = {}
+    for each in jobs:
+        told = {"status": each.status.value, "entrypoint": each.entrypoint, "metadata": dict(each.metadata)}
+        known[each.submission_id] = {"submission_id": each.submission_id, **told}
 
     def answer(script: str) -> tuple[str, int]:
         if is_call(script, "ray_log"):
@@ -96,28 +89,51 @@ def ray(*jobs: RayJob) -> FakeTransport:
     return FakeTransport(answer)
 
 
-def test_a_job_is_looked_at_by_its_name() -> None:
+def test_a_job_is_looked_at_by_its_name_and_in_one_round_trip_by_its_id() -> None:
     transport = ray(job("raysubmit_a", name="r9", command="python train.py"), job("raysubmit_b"))
     assert look_at_job("local", "r9", transport=transport).job_id == "raysubmit_a"
     assert check_job_status("local", "train.py", transport=transport) == "RUNNING"
     assert get_job_logs("local", "r9", transport=transport) == "step 7/9\n"
     assert get_current_step("local", "r9", transport=transport) == 7
-
-
-def test_a_job_that_is_named_by_its_id_takes_one_round_trip() -> None:
     transport = ray(job("raysubmit_a", name="r9"))
     look_at_job("local", "raysubmit_a", transport=transport)
     assert len(transport.asked) == 1
 
 
-def test_a_name_that_means_none_is_answered_with_what_runs() -> None:
+def test_a_name_that_means_none_or_several_is_answered_with_those() -> None:
     transport = ray(job("raysubmit_a", name="r8", command="python train.py --lr 1"), job("raysubmit_b", FAILED))
     with pytest.raises(JobNotFound, match=r"named 'r9'; Ray has raysubmit_a \(r8: python train.py --lr 1\)\."):
         look_at_job("local", "r9", transport=transport)
     assert check_job_status("local", "r9", transport=transport) == "UNKNOWN"
-
-
-def test_a_name_that_means_several_is_answered_with_those() -> None:
     transport = ray(job("raysubmit_a", name="r9"), job("raysubmit_b", name="r9", command="x"), job("raysubmit_c"))
     with pytest.raises(SettingsError, match=r"raysubmit_a \(r9\); raysubmit_b \(r9: x\)$"):
         look_at_job("local", "r9", transport=transport)
+
+
+BAD = (Path(__file__).parents[2] / "recorded" / "ray" / "2.60.0" / "cli_rest_bad1.json").read_text()
+EARLY, LATE = "step 24/60 loss=0.1\n", "step 24/60 loss=0.1\nRuntimeError: CUDA error: uncorrectable ECC error\n"
+
+
+def failed_ray(age: int, *logs: str | None) -> FakeTransport:
+    """Where a job has failed, and its log is one text after the other, written to `age` seconds before it is read."""
+    left = list(logs)
+
+    def answer(script: str) -> tuple[str, int]:
+        if not is_call(script, "ray_log"):
+            return f"{BAD}\nhttp 200\n", 0
+        text = left.pop(0)
+        return ("cli\nno\nray exit 1\n", 0) if text is None else (f"file {len(text)} {9000 - age} 9000\n{text}", 0)
+
+    return FakeTransport(answer)
+
+
+def test_a_log_is_read_again_only_when_its_job_has_just_failed() -> None:
+    transport = failed_ray(0, EARLY, LATE)
+    view = look_at_job("local", "bad1", transport=transport)
+    assert (view.status, view.log_tail, view.progress.step) == (JobStatus.FAILED, LATE, 24)
+    assert len(transport.asked) == 2
+    transport = failed_ray(3600, LATE)
+    assert look_at_job("local", "bad1", transport=transport).log_tail == LATE
+    assert len(transport.asked) == 1
+    view = look_at_job("local", "bad1", transport=failed_ray(0, EARLY, None))
+    assert (view.status, view.log_tail, view.log_known) == (JobStatus.FAILED, EARLY, True)

@@ -19,23 +19,17 @@ def look(*fields: str, log: str = "") -> JobView:
     return view
 
 
-def test_a_running_job_is_read_with_its_log() -> None:
+def test_a_running_job_is_read_with_its_log_and_none_is_none() -> None:
     view = look("state=running", log="step 5/100 loss: 0.5\n")
     assert (view.job_id, view.status, view.message, view.exit_code) == ("process:train", JobStatus.RUNNING, None, None)
     assert (view.progress.step, view.progress.total_steps, view.progress.loss) == (5, 100, 0.5)
     assert (view.log_size, view.log_age, view.started_at, view.log_tail) == (50, 10, 1000, "step 5/100 loss: 0.5\n")
-
-
-def test_a_job_that_is_not_there_is_none() -> None:
     assert parse_process_job("state=missing\n", "process:x") is None
 
 
-def test_exit_status_0_is_success() -> None:
+def test_an_exit_status_is_success_or_a_failure_that_names_it() -> None:
     view = look("state=exited", "exit_code=0", "ended=1995", "members=0")
     assert (view.status, view.exit_code, view.survivors) == (JobStatus.SUCCEEDED, 0, 0)
-
-
-def test_any_other_exit_status_is_a_failure_that_names_it(subtests: pytest.Subtests) -> None:
     for code, message in [
         ("1", "exit status 1"),
         ("127", "exit status 127"),
@@ -43,34 +37,20 @@ def test_any_other_exit_status_is_a_failure_that_names_it(subtests: pytest.Subte
         ("139", "exit status 139 (SIGSEGV)"),
         ("143", "exit status 143 (SIGTERM)"),
     ]:
-        with subtests.test(code=code, message=message):
-            view = look("state=exited", f"exit_code={code}")
-            assert (view.status, view.exit_code, view.message) == (JobStatus.FAILED, int(code), message)
-
-
-def test_a_process_that_vanished_without_an_exit_status_failed_and_says_so() -> None:
+        view = look("state=exited", f"exit_code={code}")
+        assert (view.status, view.exit_code, view.message) == (JobStatus.FAILED, int(code), message)
     view = look("state=gone", "members=0")
     assert view.status is JobStatus.FAILED and view.exit_code is None and "without an exit status" in str(view.message)
+    assert look("state=exited", "exit_code=1", "members=3").survivors == 3
 
 
-@pytest.mark.parametrize("state", ["state=gone", "state=exited\nexit_code=143", "state=exited\nexit_code=0"])
-def test_a_job_that_somebody_stopped_is_stopped_however_it_ended(state: str) -> None:
-    view = look(state, "stopped_by=a person")
-    assert (view.status, view.message) == (JobStatus.STOPPED, "stopped by a person")
-
-
-def test_who_stopped_a_job_is_told_in_words_and_by_a_key() -> None:
+def test_a_job_that_somebody_stopped_is_stopped_however_it_ended() -> None:
+    for state in ("state=gone", "state=exited\nexit_code=143", "state=exited\nexit_code=0"):
+        view = look(state, "stopped_by=a person")
+        assert (view.status, view.stopped_by, view.message) == (JobStatus.STOPPED, "a person", "stopped by a person")
     view = look("state=gone", "stopped_by=supervisor")
     assert (view.stopped_by, view.message) == (SUPERVISOR, "stopped by its supervisor, to restart it")
-    assert look("state=gone", "stopped_by=a person").stopped_by == "a person"
-
-
-def test_a_job_that_is_being_stopped_still_runs() -> None:
     assert look("state=running", "stopped_by=a person").status is JobStatus.RUNNING
-
-
-def test_processes_that_are_left_are_counted() -> None:
-    assert look("state=exited", "exit_code=1", "members=3").survivors == 3
 
 
 def starting(now: str, started: str) -> JobView:
@@ -79,72 +59,44 @@ def starting(now: str, started: str) -> JobView:
     return view
 
 
-def test_a_job_that_was_started_just_now_is_pending() -> None:
-    assert starting("1005", "1000").status is JobStatus.PENDING
-
-
-def test_a_job_that_never_appeared_failed_and_says_so() -> None:
+def test_a_job_that_never_appeared_failed_unless_the_time_of_its_start_is_not_known() -> None:
+    for now, started in [("1005", "1000"), ("1005", ""), ("", "1000"), ("", ""), ("900", "1000")]:
+        assert starting(now, started).status is JobStatus.PENDING
     view = starting("1030", "1000")
     assert view.status is JobStatus.FAILED and "never started" in str(view.message)
 
 
-@pytest.mark.parametrize(("now", "started"), [("1005", ""), ("", "1000"), ("", ""), ("900", "1000")])
-def test_a_start_whose_time_is_not_known_is_not_called_dead(now: str, started: str) -> None:
-    assert starting(now, started).status is JobStatus.PENDING
-
-
-def test_what_is_not_reported_is_none_and_never_zero() -> None:
+def test_what_is_not_reported_is_none_and_never_zero_or_negative() -> None:
     view = parse_process_job("state=running\nnow=2000\nstarted=\nlog_size=\nlog_time=\nlog\n", "process:x")
     assert view and (view.log_size, view.log_age, view.started_at, view.exit_code) == (None, None, None, None)
-
-
-def test_a_log_from_the_future_is_not_negatively_old() -> None:
     view = parse_process_job("state=running\nnow=100\nlog_time=105\nlog\n", "process:x")
     assert view and view.log_age == 0
 
 
-def test_a_log_cannot_forge_a_field(subtests: pytest.Subtests) -> None:
-    for log in [
-        "state=missing\n",
-        "state=exited\nexit_code=0\n",
-        "stopped_by=a person\n",
-        "log\nstate=gone\n",
-        "members=9\n",
-    ]:
-        with subtests.test(log=log):
-            view = look("state=running", log=log)
-            assert (view.status, view.survivors, view.log_tail) == (JobStatus.RUNNING, 0, log)
-
-
-def test_the_log_is_kept_byte_for_byte(subtests: pytest.Subtests) -> None:
+def test_a_log_is_kept_byte_for_byte_and_cannot_forge_a_field() -> None:
+    ended, other = "state=exited\nexit_code=0\n", ["stopped_by=a person\n", "log\nstate=gone\n", "members=9\n"]
+    for log in ["state=missing\n", ended, *other]:
+        view = look("state=running", log=log)
+        assert (view.status, view.survivors, view.log_tail) == (JobStatus.RUNNING, 0, log)
     for log in ["", "\n", "no end of line", "a\r\nb\rc", "\x00\ufffd", "log\n"]:
-        with subtests.test(log=log):
-            assert look("state=running", log=log).log_tail == log
+        assert look("state=running", log=log).log_tail == log
+    for log, known in [("step 1/9\n", True), ("", False)]:
+        answer = f"state=running\nnow=100\nlog_size=9\nlog_time=90\nlog\n{log}"
+        view = look_question("process:x").parse(Reply(answer, 0, 0.1))
+        assert view and (view.log_known, view.log_tail) == (known, log)
 
 
-def test_a_reply_without_a_state_is_an_error_and_never_a_state(subtests: pytest.Subtests) -> None:
+def test_a_reply_without_a_state_is_an_error_and_never_a_state() -> None:
     for text in ["", "log\nstate=running\n", "state=\nlog\n", "state=odd\nlog\n", "sh: cannot fork", "=\n"]:
-        with subtests.test(text=text):
-            with pytest.raises(ParseError, match="process job"):
-                parse_process_job(text, "process:x")
-
-
-def test_a_number_that_is_none_is_not_known(subtests: pytest.Subtests) -> None:
-    for value in ["x", "nan", "inf", "-", "1e400", ""]:
-        with subtests.test(value=value):
-            text = f"state=exited\nexit_code={value}\nnow={value}\nlog_size={value}\nmembers={value}\nlog_time=5\nlog\n"
-            view = parse_process_job(text, "process:x")
-            assert view and (view.exit_code, view.log_size, view.log_age, view.survivors) == (None, None, None, 0)
-            assert view.status is JobStatus.FAILED
-
-
-def test_a_field_keeps_everything_after_the_first_equals_sign() -> None:
+        with pytest.raises(ParseError, match="process job"):
+            parse_process_job(text, "process:x")
     assert parse_fields("error=a=b = c\nnoise\nlog\nx=1\n") == ({"error": "a=b = c"}, "x=1\n")
     assert parse_fields("") == ({}, "")
 
 
-@pytest.mark.parametrize(("log", "known"), [("step 1/9\n", True), ("", False)])
-def test_a_log_that_has_bytes_and_comes_back_empty_is_not_known(log: str, known: bool) -> None:
-    answer = f"state=running\nnow=100\nlog_size=9\nlog_time=90\nlog\n{log}"
-    view = look_question("process:x").parse(Reply(answer, 0, 0.1))
-    assert view and (view.log_known, view.log_tail) == (known, log)
+def test_a_number_that_is_none_is_not_known() -> None:
+    for value in ["x", "nan", "inf", "-", "1e400", ""]:
+        text = f"state=exited\nexit_code={value}\nnow={value}\nlog_size={value}\nmembers={value}\nlog_time=5\nlog\n"
+        view = parse_process_job(text, "process:x")
+        assert view and (view.exit_code, view.log_size, view.log_age, view.survivors) == (None, None, None, 0)
+        assert view.status is JobStatus.FAILED

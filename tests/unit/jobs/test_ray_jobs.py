@@ -17,7 +17,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.models import JobStatus, Question, Reply
+from training_monitor.core.models import JobStatus, Reply
 from training_monitor.jobs.ray_jobs import (
     job_question,
     jobs_question,
@@ -28,32 +28,23 @@ from training_monitor.jobs.ray_jobs import (
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "ray" / "2.60.0"
 EVERY = [job_question("ok1"), jobs_question(), log_question("ok1"), resources_question()]
-NAMES = [question.name for question in EVERY]
 
 
 def recorded(name: str) -> str:
     return (RECORDED / name).read_text()
 
 
-# ---------------------------------------------------------------- could not be asked
-
-
-def test_a_refused_token_is_an_error_that_says_what_to_set(subtests: pytest.Subtests) -> None:
+def test_a_refused_token_or_a_dashboard_that_fails_is_an_error_with_its_words() -> None:
     for question in EVERY:
         for code in [401, 403]:
-            with subtests.test(question=question, code=code):
-                with pytest.raises(RestError, match="RAY_AUTH_TOKEN") as caught:
-                    question.parse(rest("Unauthorized", code))
-                assert caught.value.status == code
+            with pytest.raises(RestError, match="RAY_AUTH_TOKEN") as caught:
+                question.parse(rest("Unauthorized", code))
+            assert caught.value.status == code
+        with pytest.raises(RestError, match="HTTP 500: Traceback: no redis"):
+            question.parse(rest("Traceback: no redis", 500))
 
 
-@pytest.mark.parametrize("question", EVERY, ids=NAMES)
-def test_a_dashboard_that_fails_is_an_error_with_its_words(question: Question[object]) -> None:
-    with pytest.raises(RestError, match="HTTP 500: Traceback: no redis"):
-        question.parse(rest("Traceback: no redis", 500))
-
-
-def test_where_neither_dashboard_nor_ray_is_there_nothing_is_known(subtests: pytest.Subtests) -> None:
+def test_where_neither_dashboard_nor_ray_is_there_nothing_is_known() -> None:
     for question in EVERY:
         for said in [
             "no sign of Ray",
@@ -62,138 +53,87 @@ def test_where_neither_dashboard_nor_ray_is_there_nothing_is_known(subtests: pyt
             "ConnectionError: Failed to connect to Ray at address: http://127.0.0.1:8265.",
             "ConnectionError: Could not find any running Ray instance. Please specify the one to connect to",
         ]:
-            with subtests.test(question=question, said=said):
-                with pytest.raises(TargetUnreachable, match="Ray does not respond"):
-                    question.parse(cli(said, 1))
+            with pytest.raises(TargetUnreachable, match="Ray does not respond"):
+                question.parse(cli(said, 1))
 
 
-def test_a_reply_that_was_cut_is_an_error_and_never_an_empty_answer(subtests: pytest.Subtests) -> None:
+def test_a_reply_that_was_cut_is_an_error_and_never_an_empty_answer() -> None:
     for question in EVERY:
         for reply in [Reply("", 0, 0.1), Reply("cli\n", 0, 0.1), Reply("http 2000x", 0, 0.1)]:
-            with subtests.test(question=question, reply=reply):
-                with pytest.raises(TrainingMonitorError):
-                    question.parse(reply)
+            with pytest.raises(TrainingMonitorError):
+                question.parse(reply)
 
 
-# ---------------------------------------------------------------- one job
-
-
-def test_a_job_over_rest_is_read_with_its_times_and_exit_status() -> None:
+def test_a_job_over_rest_is_read_and_told_from_one_that_is_not_there() -> None:
     job = job_question("ok1").parse(rest(recorded("cli_rest_ok1.json")))
     assert job and (job.submission_id, job.status, job.exit_code) == ("ok1", JobStatus.SUCCEEDED, 0)
     assert job.start_time == pytest.approx(1795236720.52)
-
-
-def test_a_job_that_failed_is_told_from_one_that_is_not_there() -> None:
     failed = job_question("bad1").parse(rest(recorded("cli_rest_bad1.json")))
     assert failed and failed.status is JobStatus.FAILED and failed.exit_code == 3
     assert job_question("nope").parse(rest("Job nope does not exist", 404)) is None
 
 
-@pytest.mark.parametrize(
-    ("file", "job_id", "status"),
-    [
+def test_a_job_of_the_ray_command_has_its_status_or_is_not_there() -> None:
+    for file, job_id, status in [
         ("cli_status_ok1.out", "ok1", JobStatus.SUCCEEDED),
         ("cli_status_bad1.out", "bad1", JobStatus.FAILED),
         ("cli_status_pend1.out", "pend1", JobStatus.PENDING),
-    ],
-)
-def test_a_job_of_the_ray_command_has_its_status(file: str, job_id: str, status: JobStatus) -> None:
-    job = job_question(job_id).parse(cli(recorded(file)))
-    assert job and job.status is status
-
-
-def test_a_job_that_the_ray_command_does_not_know_is_not_there() -> None:
+    ]:
+        job = job_question(job_id).parse(cli(recorded(file)))
+        assert job and job.status is status
     assert job_question("nope").parse(cli(recorded("cli_status_nope.err"), 1)) is None
-
-
-def test_what_a_failed_job_printed_is_never_taken_for_a_missing_ray() -> None:
     said = recorded("cli_status_bad1.out") + "ConnectionError: Connection refused\n"
     job = job_question("bad1").parse(cli(said))
     assert job and job.status is JobStatus.FAILED
 
 
-# ---------------------------------------------------------------- all jobs
-
-
-def test_all_jobs_come_newest_last_over_rest_and_from_the_ray_command() -> None:
+def test_all_jobs_come_newest_last_and_nonsense_is_an_error() -> None:
     for reply in (rest(recorded("rest_jobs.json")), cli(recorded("cli_list.out"))):
         jobs = jobs_question().parse(reply)
         times = [job.start_time or 0 for job in jobs]
         assert len(jobs) > 1 and times == sorted(times)
-
-
-def test_no_jobs_are_none_and_nonsense_is_an_error() -> None:
     assert jobs_question().parse(rest("[]")) == ()
     for reply in (rest("{}"), rest("<html>"), cli("no list here")):
         with pytest.raises(ParseError):
             jobs_question().parse(reply)
 
 
-# ---------------------------------------------------------------- the log
-
-
-def test_a_log_file_has_size_age_and_text_as_it_is() -> None:
+def test_a_log_file_has_the_size_and_age_that_are_known_and_its_text() -> None:
     text = "step 5\n\nhttp 404\nray exit 1\n"
     assert log_question("ok1").parse(Reply(f"file 5000 990 1000\n{text}", 0, 0.1)) == (5000, 10.0, text)
-
-
-def test_a_file_whose_size_is_not_known_has_none() -> None:
     assert log_question("ok1").parse(Reply("file - - 1000\nx", 0, 0.1)) == (None, None, "x")
-
-
-def test_an_empty_log_file_is_empty_and_known() -> None:
     assert log_question("ok1").parse(Reply("file 0 1000 1000\n", 0, 0.1)) == (0, 0.0, "")
 
 
-def test_a_log_over_rest_is_its_text_without_size_and_age() -> None:
+def test_a_log_over_rest_or_of_the_command_is_its_text_up_to_a_limit() -> None:
     size, age, text = log_question("fail1").parse(rest(recorded("rest_job_logs.json").strip()))
     assert (size, age) == (None, None) and "step:5 - actor/loss:0.6000" in text and "\\n" not in text
-
-
-def test_a_log_over_rest_whose_beginning_was_cut_off_keeps_its_last_lines(subtests: pytest.Subtests) -> None:
-    for cut in [1, 5, 9, 10, 11, 12, 13, 14, 15, 20, 21, 22, 23, 24]:
-        with subtests.test(cut=cut):
-            log = '12 "quoted" \\ ü\nstep 1\ttab\nstep 2\nthe "end" é\n'
-            body = json.dumps({"logs": log})
-            _, _, text = log_question("x").parse(rest(body[cut:]))
-            assert text and log.endswith(text) and text.endswith('step 2\nthe "end" é\n')
-
-
-def test_a_log_is_no_longer_than_asked_for() -> None:
     _, _, text = log_question("x", 100).parse(rest(json.dumps({"logs": "y" * 5000 + "end"})))
     assert len(text) == 100 and text.endswith("end")
-
-
-def test_a_log_that_is_not_there_yet_is_empty() -> None:
-    assert log_question("x").parse(rest("Job x does not exist", 404)) == (None, None, "")
-    assert log_question("x").parse(rest('{"logs": ""}')) == (None, None, "")
-
-
-def test_a_log_of_the_ray_command_is_its_text() -> None:
     _, _, text = log_question("ok1").parse(cli(recorded("cli_logs_ok.out")))
     assert "step: 5/5 loss: 0.1" in text
+    for cut in [1, 5, 9, 10, 11, 12, 13, 14, 15, 20, 21, 22, 23, 24]:
+        log = '12 "quoted" \\ ü\nstep 1\ttab\nstep 2\nthe "end" é\n'
+        body = json.dumps({"logs": log})
+        _, _, text = log_question("x").parse(rest(body[cut:]))
+        assert text and log.endswith(text) and text.endswith('step 2\nthe "end" é\n')
 
 
-def test_a_log_that_could_not_be_read_is_an_error_and_not_empty() -> None:
+def test_a_log_that_is_not_there_yet_is_empty_and_one_not_read_an_error() -> None:
+    assert log_question("x").parse(rest("Job x does not exist", 404)) == (None, None, "")
+    assert log_question("x").parse(rest('{"logs": ""}')) == (None, None, "")
     for reply in (rest("<html>"), cli(recorded("cli_logs_nope.err"), 1)):
         with pytest.raises(TrainingMonitorError):
             log_question("x").parse(reply)
-
-
-# ---------------------------------------------------------------- submitting
 
 
 def submit(reply: Reply) -> str:
     return submit_question("train-attempt-1", "python train.py", {}, {}, {}).parse(reply)
 
 
-def test_a_job_that_was_accepted_is_submitted() -> None:
+def test_a_job_is_submitted_once() -> None:
     assert submit(rest('{"job_id": "train-attempt-1", "submission_id": "train-attempt-1"}')) == "submitted"
     assert submit(cli(recorded("cli_submit_ok.out"))) == "submitted"
-
-
-def test_the_same_id_again_starts_nothing() -> None:
     body = recorded("rest_submit_duplicate.txt").partition("\n\n")[2]
     assert submit(rest(body, 500)) == "exists"
     assert submit(cli(recorded("cli_submit_dup.err"), 1)) == "exists"
@@ -207,11 +147,17 @@ def test_a_head_that_takes_no_job_yet_has_refused_none() -> None:
         assert (caught.value.status, caught.value.temporary) == (500, True)
 
 
-def test_a_refusal_by_rays_agent_is_not_a_dashboard_error() -> None:
+def test_a_refusal_by_ray_is_an_error_with_its_words() -> None:
     agent = "RuntimeError: Request failed with status code 400: ValueError: the label selector is wrong\n."
     for reply in (rest(agent, 500), cli(f"Request failed with status code 500: {agent}", 1)):
         with pytest.raises(CommandFailed, match="label selector is wrong"):
             submit(reply)
+    for reply in (rest("runtime_env is wrong", 400), cli("Error: No such option '--x'.", 2)):
+        with pytest.raises(CommandFailed, match="Ray did not accept the job: .*(wrong|No such option)"):
+            submit(reply)
+    for job_id in ("a/b", "../x"):
+        with pytest.raises(SettingsError):
+            submit_question(job_id, "x", {}, {}, {})
 
 
 def test_a_job_that_was_cancelled_before_it_ran_is_stopped() -> None:
@@ -220,18 +166,6 @@ def test_a_job_that_was_cancelled_before_it_ran_is_stopped() -> None:
         assert job and (job.status, job.message) == (JobStatus.STOPPED, "cancelled before it started")
     died = job_question("runs").parse(rest(recorded("rest_job_actor_killed.json")))
     assert died and died.status is JobStatus.FAILED, "that one ran"
-
-
-@pytest.mark.parametrize("reply", [rest("runtime_env is wrong", 400), cli("Error: No such option '--x'.", 2)])
-def test_a_refusal_is_an_error_with_rays_words(reply: Reply) -> None:
-    with pytest.raises(CommandFailed, match="Ray did not accept the job: .*(wrong|No such option)"):
-        submit(reply)
-
-
-@pytest.mark.parametrize("job_id", ["a/b", "../x"])
-def test_an_id_that_ray_cannot_start_is_refused_before_it_is_sent(job_id: str) -> None:
-    with pytest.raises(SettingsError):
-        submit_question(job_id, "x", {}, {}, {})
 
 
 def test_what_the_entrypoint_asks_for_reaches_the_dashboard_and_the_ray_command() -> None:

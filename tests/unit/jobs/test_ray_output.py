@@ -27,44 +27,28 @@ def recorded(name: str) -> str:
     return (RECORDED / name).read_text(encoding="utf-8")
 
 
-# ------------------------------------------------ REST
-
-
-def test_a_job_is_read_with_times_in_seconds() -> None:
+def test_a_job_is_read_with_times_in_seconds_and_so_are_all() -> None:
     job = parse_ray_job(recorded("cli_rest_bad1.json"))
     assert (job.submission_id, job.status, job.exit_code) == ("bad1", JobStatus.FAILED, 3)
     assert job.start_time == 1795236724.678
     assert (job.message or "").startswith("Job entrypoint command failed with exit code 3")
-
-
-def test_all_jobs_are_read() -> None:
     jobs = parse_ray_jobs(recorded("rest_jobs.json"))
     assert {job.submission_id: job.status for job in jobs}["raysubmit_long1"] is JobStatus.SUCCEEDED
     assert jobs[0].runtime_env["env_vars"] == {"STEPS": "600"}
     assert parse_ray_jobs("[]") == ()
-
-
-def test_drivers_that_were_not_submitted_are_left_out() -> None:
     driver = '[{"type": "DRIVER", "job_id": "01000000", "submission_id": null, "status": "RUNNING"}]'
     assert parse_ray_jobs(driver) == ()
 
 
-def test_an_unknown_status_word_is_unknown() -> None:
+def test_an_answer_without_a_job_is_an_error_and_an_unknown_status_unknown() -> None:
+    for text in ["", "Job nope does not exist", "<html>", "[]", "{}", "null"]:
+        with pytest.raises(ParseError) as caught:
+            parse_ray_job(text)
+        assert caught.value.source == "ray rest"
     assert parse_ray_job('{"submission_id": "a", "status": "NEW"}').status is JobStatus.UNKNOWN
 
 
-def test_an_answer_without_a_job_is_an_error(subtests: pytest.Subtests) -> None:
-    for text in ["", "Job nope does not exist", "<html>", "[]", "{}", "null"]:
-        with subtests.test(text=text):
-            with pytest.raises(ParseError) as caught:
-                parse_ray_job(text)
-            assert caught.value.source == "ray rest"
-
-
-# ------------------------------------------------ ray job status
-
-
-def test_every_status_of_the_command_is_read(subtests: pytest.Subtests) -> None:
+def test_every_status_of_the_command_is_read_with_its_message() -> None:
     for name, job_id, status in [
         ("cli_status_ok1.out", "ok1", JobStatus.SUCCEEDED),
         ("cli_status_bad1.out", "bad1", JobStatus.FAILED),
@@ -73,18 +57,11 @@ def test_every_status_of_the_command_is_read(subtests: pytest.Subtests) -> None:
         (f"cli_status_{LONG_ID}.out", LONG_ID, JobStatus.RUNNING),
         ("job_status_fail1.txt", "raysubmit_fail1", JobStatus.FAILED),
     ]:
-        with subtests.test(name=name, job_id=job_id, status=status):
-            job = parse_ray_status_cli(recorded(name), job_id)
-            assert job is not None and (job.submission_id, job.status) == (job_id, status)
-
-
-def test_the_message_and_exit_code_of_a_failed_job_are_read() -> None:
+        job = parse_ray_status_cli(recorded(name), job_id)
+        assert job is not None and (job.submission_id, job.status) == (job_id, status)
     job = parse_ray_status_cli(recorded("cli_status_bad1.out"), "bad1")
     assert job is not None and job.exit_code == 3
     assert (job.message or "").endswith("step 3")
-
-
-def test_a_job_that_does_not_exist_is_none() -> None:
     assert parse_ray_status_cli(recorded("job_status_nope.txt"), "raysubmit_nope") is None
     assert parse_ray_status_cli(recorded("cli_status_nope.out") + recorded("cli_status_nope.err"), "nope") is None
 
@@ -97,34 +74,19 @@ def test_log_text_behind_the_message_never_wins() -> None:
         parse_ray_status_cli("Status message: x\nJob 'a' succeeded", "a")
 
 
-def test_a_verdict_on_another_job_does_not_count() -> None:
-    with pytest.raises(ParseError):
-        parse_ray_status_cli(recorded("cli_status_ok1.out"), "ok2")
+def test_no_verdict_or_one_on_another_job_is_an_error() -> None:
+    no_ray = "ConnectionError: Failed to connect to Ray at address: http://127.0.0.1:8265."
+    for text, job_id in [(recorded("cli_status_ok1.out"), "ok2"), ("", "a"), (no_ray, "a")]:
+        with pytest.raises(ParseError):
+            parse_ray_status_cli(text, job_id)
 
 
-@pytest.mark.parametrize("text", ["", "ConnectionError: Failed to connect to Ray at address: http://127.0.0.1:8265."])
-def test_no_verdict_is_an_error(text: str) -> None:
-    with pytest.raises(ParseError):
-        parse_ray_status_cli(text, "a")
-
-
-# ------------------------------------------------ ray job list, ray job submit
-
-
-@pytest.mark.parametrize("name", ["cli_list.out", "job_list.txt"])
-def test_the_list_of_the_command_is_read(name: str) -> None:
-    jobs = {job.submission_id: job for job in parse_ray_list_cli(recorded(name))}
-    failed = jobs["bad1" if "cli" in name else "raysubmit_fail1"]
-    assert failed.status is JobStatus.FAILED
-    assert failed.exit_code == (3 if "cli" in name else 1)
-    assert "\n" in (failed.message or "")
-    assert (failed.start_time or 0) > 1.7e9
-
-
-def test_the_list_agrees_with_rest() -> None:
-    listed = {job.submission_id: job for job in parse_ray_list_cli(recorded("cli_list.out"))}
-    rest = parse_ray_job(recorded("cli_rest_bad1.json"))
-    assert listed["bad1"] == rest
+def test_the_list_of_the_command_is_read_and_agrees_with_rest() -> None:
+    for name, job_id, code in (("cli_list.out", "bad1", 3), ("job_list.txt", "raysubmit_fail1", 1)):
+        failed = {job.submission_id: job for job in parse_ray_list_cli(recorded(name))}[job_id]
+        assert (failed.status, failed.exit_code) == (JobStatus.FAILED, code)
+        assert "\n" in (failed.message or "") and (failed.start_time or 0) > 1.7e9
+        assert job_id != "bad1" or failed == parse_ray_job(recorded("cli_rest_bad1.json"))
 
 
 def test_quotes_brackets_and_enum_words_inside_a_command_do_no_harm() -> None:
@@ -145,44 +107,34 @@ def test_an_empty_list_is_empty_and_no_list_is_an_error() -> None:
             parse_ray_list_cli(text)
 
 
-def test_the_submission_id_is_read_even_when_the_command_failed_later() -> None:
+def test_the_submission_id_is_read_and_a_taken_one_recognised() -> None:
     assert parse_ray_submit(recorded("cli_submit_auto.out")) == LONG_ID
     assert parse_ray_submit(recorded("cli_submit_wait_fail.out")) == "bad2"
     assert parse_ray_submit(recorded("cli_submit_seed.err")) is None
-
-
-def test_a_taken_submission_id_is_recognised() -> None:
     assert is_already_exists(recorded("cli_submit_dup.err"))
     assert is_already_exists(recorded("rest_submit_duplicate.txt"))
     assert not is_already_exists(recorded("cli_submit_seed.err"))
 
 
-# ------------------------------------------------ resources
-
-
 def test_the_usage_and_the_demands_of_ray_status_are_read() -> None:
-    assert parse_ray_resources(recorded("ray_status_busy.txt")) == RayResources(
-        2, 4, 2, 2, ("{'CPU': 1.0, 'GPU': 1.0}: 4+ pending tasks/actors",)
-    )
-
-
-def test_per_node_blocks_do_not_count() -> None:
+    busy = RayResources(2, 4, 2, 2, ("{'CPU': 1.0, 'GPU': 1.0}: 4+ pending tasks/actors",))
+    assert parse_ray_resources(recorded("ray_status_busy.txt")) == busy
     text = (
         "Resources\n-----\nUsage:\n 4.0/8.0 GPU (4.0 used of 4.0 reserved in placement groups)\n 2.0/16.0 CPU\n\n"
         "Demands:\n {'GPU': 1.0} * 2 (PACK): 1+ pending placement groups\n\nNode: a\n Usage:\n  1.0/4.0 GPU\n"
     )
-    assert parse_ray_resources(text) == RayResources(
-        4, 8, 2, 16, ("{'GPU': 1.0} * 2 (PACK): 1+ pending placement groups",)
-    )
-
-
-def test_a_cluster_without_gpus_has_none() -> None:
+    groups = "{'GPU': 1.0} * 2 (PACK): 1+ pending placement groups"
+    assert parse_ray_resources(text) == RayResources(4, 8, 2, 16, (groups,))
     text = "Total Usage:\n 1.0/4.0 CPU\n 0B/1GiB memory\n\nPending Demands:\n (no resource demands)\n"
-    found = parse_ray_resources(text)
-    assert found == RayResources(0, 0, 1, 4)
+    assert parse_ray_resources(text) == RayResources(0, 0, 1, 4)
+    text = "Total Usage:\n 96.0/96.0 CPU\n -1.0/8.0 GPU\n 0B/1GiB memory\n\nDemands:\n (no resource demands)\n"
+    assert parse_ray_resources(text) == RayResources(None, 8, 96, 96)
 
 
-def test_no_usage_block_is_an_error() -> None:
+def test_no_usage_block_and_no_report_is_an_error() -> None:
+    for text in ["", "{}", '{"data": {"clusterStatus": null}}', '{"data": []}']:
+        with pytest.raises(ParseError):
+            parse_cluster_status(text)
     for text in ("", recorded("ray_status_http_address_error.txt"), "Usage: ray status [OPTIONS]\n"):
         with pytest.raises(ParseError):
             parse_ray_resources(text)
@@ -190,9 +142,13 @@ def test_no_usage_block_is_an_error() -> None:
 
 def test_the_dashboards_cluster_status_agrees() -> None:
     assert parse_cluster_status(recorded("rest_cluster_status.json")) == RayResources(0, 4, 0, 2)
-    assert parse_cluster_status(recorded("rest_cluster_status_busy.json")) == RayResources(
-        2, 4, 2, 2, ("{'GPU': 1.0, 'CPU': 1.0}: 1+ pending tasks/actors",)
+    busy = RayResources(2, 4, 2, 2, ("{'GPU': 1.0, 'CPU': 1.0}: 1+ pending tasks/actors",))
+    assert parse_cluster_status(recorded("rest_cluster_status_busy.json")) == busy
+    text = (
+        '{"data": {"clusterStatus": {"loadMetricsReport": {"usage": {"CPU": [0.0, 2.0]}, "resourceDemand": [], '
+        '"pgDemand": [[{"strategy": "PACK", "bundles": [[{"GPU": 1.0}, 2]]}, 1]]}}}}'
     )
+    assert parse_cluster_status(text).pending_demands == ("{'GPU': 1.0} * 2 (PACK): 1+ pending placement groups",)
 
 
 def test_a_cluster_that_has_just_started_does_not_have_zero_gpus() -> None:
@@ -202,30 +158,10 @@ def test_a_cluster_that_has_just_started_does_not_have_zero_gpus() -> None:
         parse_ray_resources("Resources\n-----\nTotal Usage:\n\nPending Demands:\n (no resource demands)\n")
 
 
-def test_an_amount_that_cannot_be_read_is_not_zero(subtests: pytest.Subtests) -> None:
+def test_an_amount_that_cannot_be_read_is_not_zero() -> None:
     for amounts in ['"x"', "7", "[]", "[1]", '["a", null]', "[NaN, -1]", "[1, 2, 3]", "[Infinity, 1]"]:
-        with subtests.test(amounts=amounts):
-            usage = f'{{"CPU": [1, 2], "GPU": {amounts}}}'
-            text = f'{{"data": {{"clusterStatus": {{"loadMetricsReport": {{"usage": {usage}}}}}}}}}'
-            found = parse_cluster_status(text)
-            assert None in (found.gpus_used, found.gpus_available)
-            assert 0 not in (found.gpus_used, found.gpus_available) and found.cpus_available == 2
-
-
-def test_an_amount_in_use_below_zero_is_not_known_and_the_total_is() -> None:
-    text = "Total Usage:\n 96.0/96.0 CPU\n -1.0/8.0 GPU\n 0B/1GiB memory\n\nDemands:\n (no resource demands)\n"
-    assert parse_ray_resources(text) == RayResources(None, 8, 96, 96)
-
-
-def test_placement_groups_in_demand_are_readable() -> None:
-    text = (
-        '{"data": {"clusterStatus": {"loadMetricsReport": {"usage": {"CPU": [0.0, 2.0]}, "resourceDemand": [], '
-        '"pgDemand": [[{"strategy": "PACK", "bundles": [[{"GPU": 1.0}, 2]]}, 1]]}}}}'
-    )
-    assert parse_cluster_status(text).pending_demands == ("{'GPU': 1.0} * 2 (PACK): 1+ pending placement groups",)
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"data": {"clusterStatus": null}}', '{"data": []}'])
-def test_a_cluster_status_without_a_report_is_an_error(text: str) -> None:
-    with pytest.raises(ParseError):
-        parse_cluster_status(text)
+        usage = f'{{"CPU": [1, 2], "GPU": {amounts}}}'
+        text = f'{{"data": {{"clusterStatus": {{"loadMetricsReport": {{"usage": {usage}}}}}}}}}'
+        found = parse_cluster_status(text)
+        assert None in (found.gpus_used, found.gpus_available)
+        assert 0 not in (found.gpus_used, found.gpus_available) and found.cpus_available == 2

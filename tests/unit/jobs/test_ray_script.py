@@ -54,31 +54,14 @@ def resources() -> RayResources:
     return ask("local", resources_question())[0].get()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [LOGIN, json.dumps({"result": True, "data": {"autoscalingStatus": None, "clusterStatus": None}}), ""],
-    ids=["a login", "the second autoscaler", "nothing"],
-)
-def test_where_the_dashboard_has_no_report_the_command_is_asked(dashboard: type[Page], text: str) -> None:
-    dashboard.text = text
-    assert resources() == BUSY
-
-
-def test_a_page_to_sign_in_elsewhere_is_no_answer(dashboard: type[Page]) -> None:
-    dashboard.code, dashboard.text = 302, LOGIN
-    assert resources() == BUSY
-
-
-def test_a_report_of_the_dashboard_is_enough(dashboard: type[Page]) -> None:
-    dashboard.text = (RECORDED / "rest_cluster_status.json").read_text()
+def test_the_command_is_asked_only_where_the_dashboard_has_no_report(dashboard: type[Page]) -> None:
+    second_autoscaler = json.dumps({"result": True, "data": {"autoscalingStatus": None, "clusterStatus": None}})
+    for dashboard.code, dashboard.text in [(200, LOGIN), (200, second_autoscaler), (200, ""), (302, LOGIN)]:
+        assert resources() == BUSY
+    dashboard.code, dashboard.text = 200, (RECORDED / "rest_cluster_status.json").read_text()
     assert resources() == RayResources(0, 4, 0, 2)
 
 
-def test_a_login_lists_no_jobs(dashboard: type[Page]) -> None:
-    dashboard.text = LOGIN
-    assert ask("local", jobs_question())[0].get() == ()
-
-
-def test_an_empty_list_of_jobs_is_an_answer(dashboard: type[Page]) -> None:
-    dashboard.text = "[]"
-    assert ask("local", jobs_question())[0].get() == ()
+def test_a_login_and_an_empty_list_are_no_jobs(dashboard: type[Page]) -> None:
+    for dashboard.text in (LOGIN, "[]"):
+        assert ask("local", jobs_question())[0].get() == ()

@@ -32,19 +32,16 @@ def waits_for(actors: str, resources: str, **record: Any) -> str | None:
     return waiting_question("j").parse(Reply(f"{job}\nhttp 200\n{actors}{resources}", 0, 0.1))
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
+def test_what_the_job_asked_for_is_compared_with_what_there_is() -> None:
+    for asked, said in [
         ({"GPU": 99.0}, "99 GPUs requested, 8 exist"),
         ({"GPU": 6.0}, "6 GPUs requested, 8 exist, 5 free"),
         ({"GPU": 0.5, "CPU": 64.0}, "64 CPUs requested, 12 exist"),
         ({"npu": 2.0, "GPU": 9.0}, "9 GPUs requested, 8 exist; 2 npu requested, 0 exist"),
         ({"tpu": 2.0}, "2 tpu requested, 2 exist"),
         ({"memory": 2.0**40}, "1.0 TiB of memory requested, 32.0 GiB exist"),
-    ],
-)
-def test_what_the_job_asked_for_is_compared_with_what_there_is(asked: dict[str, float], said: str) -> None:
-    assert waits_for(actor(**asked), cluster()) == said
+    ]:
+        assert waits_for(actor(**asked), cluster()) == said
 
 
 def test_a_record_or_the_only_demand_says_it_where_no_actor_is_listed() -> None:
@@ -54,9 +51,10 @@ def test_a_record_or_the_only_demand_says_it_where_no_actor_is_listed() -> None:
     assert waits_for(no_list, cluster(DEMANDS)) == "99 GPUs requested, 8 exist"
 
 
-def test_what_nobody_asked_for_or_one_of_several_demands_is_not_known() -> None:
+def test_what_nobody_asked_for_is_not_known_and_a_started_job_waits_for_nothing() -> None:
     for demands in ((), [*DEMANDS, [{"CPU": 50.0}, 1]]):
         assert waits_for('{"data": null}\nhttp 200\n', cluster(demands)) is None
+    assert waiting_question("j").parse(Reply("", 0, 0.1)) is None
 
 
 def test_the_ray_command_tells_what_there_is_of_gpus_and_cpus_alone() -> None:
@@ -65,10 +63,6 @@ def test_the_ray_command_tells_what_there_is_of_gpus_and_cpus_alone() -> None:
     assert waits_for(actor(GPU=5.0), said) == "5 GPUs requested, 4 exist"
     assert waits_for(actor(npu=5.0), said) == "5 npu requested, the total is unknown"
     assert waits_for("http 404\n", said) == "9 GPUs requested, 4 exist"
-
-
-def test_a_job_that_has_started_waits_for_nothing() -> None:
-    assert waiting_question("j").parse(Reply("", 0, 0.1)) is None
 
 
 @pytest.mark.parametrize("resources", ["", "cli\nray: not found\nray exit 127\n", "{}\nhttp 200\n", "x\nhttp 503\n"])

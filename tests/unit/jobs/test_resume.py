@@ -41,106 +41,67 @@ def words(command: str, checkpoint: str | None, argument: str | None = None) -> 
     return found.stdout.split("\0")[:-1]
 
 
-def test_the_placeholder_becomes_one_word_whatever_is_in_the_path(subtests: pytest.Subtests) -> None:
-    for path in PATHS:
+def test_the_placeholder_becomes_one_word_whatever_is_in_the_path() -> None:
+    for path in [*PATHS, None]:
         for command in [
             "python train.py --resume {checkpoint} --lr 1",
             "python train.py --resume '{checkpoint}' --lr 1",
             'python train.py --resume "{checkpoint}" --lr 1',
             shlex.join(["python", "train.py", "--resume", "{checkpoint}", "--lr", "1"]),
         ]:
-            with subtests.test(path=path, command=command):
-                assert words(command, path) == ["python", "train.py", "--resume", path, "--lr", "1"]
-
-
-def test_the_placeholder_may_be_a_part_of_a_word(subtests: pytest.Subtests) -> None:
-    for path in PATHS:
+            assert words(command, path) == ["python", "train.py", "--resume", path or "", "--lr", "1"]
         for command in ["train --from={checkpoint}", "train '--from={checkpoint}'", 'train "--from={checkpoint}"']:
-            with subtests.test(path=path, command=command):
-                assert words(command, path) == ["train", f"--from={path}"]
+            assert words(command, path) == ["train", f"--from={path or ''}"]
 
 
-def test_the_placeholder_is_empty_for_a_fresh_start() -> None:
-    assert words("train --resume {checkpoint} --lr 1", None) == ["train", "--resume", "", "--lr", "1"]
-    assert words("train '--from={checkpoint}'", None) == ["train", "--from="]
-
-
-def test_every_placeholder_is_filled() -> None:
+def test_every_placeholder_is_filled_and_nothing_else_of_a_command() -> None:
     assert format_resumed_command("cp {checkpoint} x && train {checkpoint}", "/c/5") == "cp /c/5 x && train /c/5"
-
-
-def test_with_a_placeholder_the_option_is_not_added_as_well() -> None:
     assert words("train {checkpoint}", "/c/5", "--resume") == ["train", "/c/5"]
-
-
-def test_other_braces_are_untouched(subtests: pytest.Subtests) -> None:
     for command in ["""train --set '{"lr": {"a": 1}}'""", "train --name {run} ${HOME} {a,b}", "awk '{print}'"]:
         for checkpoint in [None, "/c/5"]:
-            with subtests.test(command=command, checkpoint=checkpoint):
-                assert format_resumed_command(command, checkpoint) == command
-
-
-def test_without_an_option_the_command_stays_as_it_is() -> None:
+            assert format_resumed_command(command, checkpoint) == command
     assert format_resumed_command("python train.py", "/c/5") == "python train.py"
 
 
-def test_an_option_is_given_once_with_the_new_value(subtests: pytest.Subtests) -> None:
+def test_an_option_is_given_once_with_the_new_value() -> None:
     for path in PATHS:
-        for given in [
+        given_before = [
             "",
             "--resume old",
             "--resume=old",
             "--resume",
             "--resume '/old path/5'",
             '--resume="/old path"',
-            "--resume=",
-        ]:
-            with subtests.test(path=path, given=given):
-                found = words(f"python train.py {given} --lr 1", path, "--resume")
-                assert [word for word in found if "old" in word] == []
-                place = found.index("--resume")
-                assert found.count("--resume") == 1 and found[place + 1] == path
-                assert found[:place] + found[place + 2 :] == ["python", "train.py", "--lr", "1"]
+        ]
+        for given in [*given_before, "--resume="]:
+            found = words(f"python train.py {given} --lr 1", path, "--resume")
+            assert [word for word in found if "old" in word] == []
+            place = found.index("--resume")
+            assert found.count("--resume") == 1 and found[place + 1] == path
+            assert found[:place] + found[place + 2 :] == ["python", "train.py", "--lr", "1"]
 
 
-def test_an_option_is_taken_out_for_a_fresh_start(subtests: pytest.Subtests) -> None:
+def test_an_option_is_taken_out_for_a_fresh_start() -> None:
     for given in ["--resume old", "--resume=old", "--resume", "--resume 'old path'", "--resume="]:
-        with subtests.test(given=given):
-            assert words(f"python train.py {given} --lr 1", None, "--resume") == ["python", "train.py", "--lr", "1"]
-            assert words(f"python train.py --lr 1 {given}", None, "--resume") == ["python", "train.py", "--lr", "1"]
+        assert words(f"python train.py {given} --lr 1", None, "--resume") == ["python", "train.py", "--lr", "1"]
+        assert words(f"python train.py --lr 1 {given}", None, "--resume") == ["python", "train.py", "--lr", "1"]
 
 
-def test_an_option_that_only_looks_alike_is_another_one(subtests: pytest.Subtests) -> None:
+def test_an_option_that_only_looks_alike_or_is_quoted_is_another_one() -> None:
     for other in ["--resume-from x", "--resume_from=x", "--resumed", "--no-resume", "x--resume"]:
-        with subtests.test(other=other):
-            assert words(f"train {other}", "/c/5", "--resume") == ["train", *other.split(), "--resume", "/c/5"]
-            assert words(f"train {other}", None, "--resume") == ["train", *other.split()]
+        assert words(f"train {other}", "/c/5", "--resume") == ["train", *other.split(), "--resume", "/c/5"]
+        assert words(f"train {other}", None, "--resume") == ["train", *other.split()]
+    found = words("train --note 'always --resume old'", "/c/5", "--resume")
+    assert found == ["train", "--note", "always --resume old", "--resume", "/c/5"]
 
 
-def test_an_option_inside_a_quoted_text_is_no_option() -> None:
-    assert words("train --note 'always --resume old'", "/c/5", "--resume") == [
-        "train",
-        "--note",
-        "always --resume old",
-        "--resume",
-        "/c/5",
-    ]
-
-
-def test_what_follows_the_command_is_never_taken_for_the_value(subtests: pytest.Subtests) -> None:
-    for rest in ["&& echo done", "; echo done", "| tee log", "> log 2>&1", "2>&1"]:
-        with subtests.test(rest=rest):
-            assert format_resumed_command(f"train --resume {rest}", "/c/5", "--resume") == f"train --resume /c/5 {rest}"
-
-
-def test_a_new_option_is_added_on_the_same_line() -> None:
+def test_a_new_option_is_added_on_the_same_line_and_lines_are_kept() -> None:
     assert format_resumed_command("python train.py\n", "/c/5", "--resume") == "python train.py --resume /c/5"
-
-
-def test_a_command_on_several_lines_keeps_them() -> None:
     assert words("train \\\n  --resume \\\n old \\\n --lr 1", "/c/5", "--resume") == [
         "train", "--resume", "/c/5", "--lr", "1"
     ]  # fmt: skip
+    for rest in ["&& echo done", "; echo done", "| tee log", "> log 2>&1", "2>&1"]:
+        assert format_resumed_command(f"train --resume {rest}", "/c/5", "--resume") == f"train --resume /c/5 {rest}"
 
 
 HYDRA = "trainer.resume_from_path="
@@ -154,23 +115,25 @@ def test_hydra_style_has_the_value_in_the_same_word(given: str) -> None:
     assert fresh == ["python", "-m", "verl", "trainer.resume_mode=auto"]
 
 
-def test_the_environment_names_the_checkpoint_and_is_not_changed_in_place() -> None:
+def test_the_environment_names_the_checkpoint_of_this_start_alone() -> None:
     env = {"A": "1", "N": 5}
     assert format_resumed_env(env, "/c/5") == {"A": "1", "N": "5", "RESUME_FROM_CHECKPOINT": "/c/5"}  # type: ignore[arg-type]
     assert env == {"A": "1", "N": 5}
-
-
-def test_a_fresh_start_names_none_also_when_an_old_one_was_there() -> None:
     assert format_resumed_env({"RESUME_FROM_CHECKPOINT": "/old", "A": "1"}, None) == {"A": "1"}
 
 
-def test_the_next_attempt_follows_the_highest_number_there_is() -> None:
+def test_the_next_attempt_follows_the_highest_number_of_its_training() -> None:
     names = ["run-attempt-2", "run-attempt-10", "run-attempt-x", "other-run-attempt-99", "run-attempt-50-b", "run"]
     assert next_attempt(names, "run") == 11
     assert next_attempt([], "run") == 1
+    assert is_attempt_of("run-attempt-2", "run-attempt-2")
+    assert is_attempt_of("run-attempt-2", "run")
+    assert not is_attempt_of("other-run-attempt-2", "run")
+    assert next_attempt(["run-attempt-2", "run-attempt-2-attempt-4"], "run-attempt-2") == 5
+    assert next_attempt(["aXb-attempt-7"], "a.b") == 1
 
 
-def test_an_attempt_is_told_from_its_training(subtests: pytest.Subtests) -> None:
+def test_an_attempt_is_told_from_its_training() -> None:
     for job_id, name, number in [
         (attempt_name("run", 3), "run", 3),
         ("process:run-attempt-12", "run", 12),
@@ -180,23 +143,11 @@ def test_an_attempt_is_told_from_its_training(subtests: pytest.Subtests) -> None
         ("-attempt-1", "-attempt-1", 0),
         ("run-attempt-20261122213735", "run-attempt-20261122213735", 0),  # a date, not a number to count on from
     ]:
-        with subtests.test(job_id=job_id, name=name, number=number):
-            assert (training_name(job_id), attempt_number(job_id)) == (name, number)
-            assert is_attempt_of(job_id, name)
+        assert (training_name(job_id), attempt_number(job_id)) == (name, number)
+        assert is_attempt_of(job_id, name)
 
 
-def test_a_training_whose_own_name_looks_like_an_attempt_keeps_its_jobs() -> None:
-    assert is_attempt_of("run-attempt-2", "run-attempt-2")
-    assert is_attempt_of("run-attempt-2", "run")
-    assert not is_attempt_of("other-run-attempt-2", "run")
-    assert next_attempt(["run-attempt-2", "run-attempt-2-attempt-4"], "run-attempt-2") == 5
-
-
-def test_a_name_is_no_pattern() -> None:
-    assert next_attempt(["aXb-attempt-7"], "a.b") == 1
-
-
-def test_a_documented_configuration_is_accepted(subtests: pytest.Subtests) -> None:
+def test_a_configuration_that_cannot_work_is_refused_with_the_key() -> None:
     for config in [
         {"entrypoint": "python train.py"},
         {"entrypoint": "x", "runtime_env": {"working_dir": "/app"}, "metadata": {"a": "b"}, "resume_argument": "--r"},
@@ -204,11 +155,7 @@ def test_a_documented_configuration_is_accepted(subtests: pytest.Subtests) -> No
         {"command": "python train.py", "env": {"A": "1"}, "working_dir": "/app"},
         {"command": ["python", "train.py"]},
     ]:
-        with subtests.test(config=config):
-            check_job_config(config)
-
-
-def test_a_configuration_that_cannot_work_is_refused_with_the_key(subtests: pytest.Subtests) -> None:
+        check_job_config(config)
     for config, key in [
         ({}, "job_config"),
         ({"runtime_env": {}}, "job_config"),
@@ -223,10 +170,9 @@ def test_a_configuration_that_cannot_work_is_refused_with_the_key(subtests: pyte
         ({"command": "x", "working_dir": 5}, "job_config['working_dir']"),
         ({"entrypoint": "x", "resume_argument": True}, "job_config['resume_argument']"),
     ]:
-        with subtests.test(config=config, key=key):
-            with pytest.raises(SettingsError) as caught:
-                check_job_config(config)
-            assert caught.value.key == key
+        with pytest.raises(SettingsError) as caught:
+            check_job_config(config)
+        assert caught.value.key == key
 
 
 def test_nodes_to_avoid_reach_commands_and_ray_jobs() -> None:

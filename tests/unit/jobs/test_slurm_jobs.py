@@ -60,25 +60,19 @@ def test_ids_have_the_prefix_of_their_kind() -> None:
     assert [prefix_of_config(each) for each in given] == ["process:", "slurm:", "", ""]
 
 
-def test_a_job_is_submitted_again_with_its_options() -> None:
+def test_a_job_is_submitted_again_with_its_options_by_its_comment() -> None:
     config = config_of(LINE)
     assert config["job"] == "slurm:12" and config["folder"] == "/home/my runs" and config["arguments"] == "--foo a x"
-    assert config["options"] == [
-        "--job-name=llama",
-        "--partition=p",
-        "--time=00:05:00",
-        "--nodes=1",
-        "--ntasks=1",
-        "--mem=100M",
-        "--exclude=n2",
-        "--requeue",
-        "--output=/home/my runs/out-%j.log",
-    ]
+    options = "--job-name=llama --partition=p --time=00:05:00 --nodes=1 --ntasks=1 --mem=100M --exclude=n2 --requeue"
+    assert config["options"] == [*options.split(), "--output=/home/my runs/out-%j.log"]
+    line = LINE.replace("it's my comment", "training_monitor:12-attempt-3")
+    assert config_of(line)["job"] == "slurm:12-attempt-3"
+    assert look(("it's my comment", "training_monitor:12-attempt-3")).job_id == "slurm:12-attempt-3"
+    assert look(("it's my comment", "training_monitor:../x")).job_id == "slurm:12"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "option"),
-    [
+def test_each_option_comes_from_what_slurm_says() -> None:
+    for old, new, option in [
         ("StdOut=/home/my runs/out-12.log", "StdOut=/home/run12/log", "--open-mode=append"),
         ("StdErr=/home/my runs/out-12.log", "StdErr=/home/100%/12/err", "--error=/home/100%%/%j/err"),
         ("JobId=12 ", "JobId=12 ArrayJobId=9 ArrayTaskId=4 ", "--array=4"),
@@ -89,45 +83,34 @@ def test_a_job_is_submitted_again_with_its_options() -> None:
         ("OverSubscribe=OK", "OverSubscribe=NO", "--exclusive"),
         ("Requeue=1", "Requeue=0", "--no-requeue"),
         ("Account=(null)", "Account=lab", "--account=lab"),
-    ],
-)
-def test_each_option_comes_from_what_slurm_says(old: str, new: str, option: str) -> None:
-    assert old in LINE
-    assert option in config_of(LINE.replace(old, new))["options"]
-
-
-def test_the_output_of_an_array_has_the_pattern_of_its_task() -> None:
+    ]:
+        assert old in LINE
+        assert option in config_of(LINE.replace(old, new))["options"]
     line = LINE.replace("JobId=12 ", "JobId=12 ArrayJobId=9 ArrayTaskId=4 ").replace("out-12.log", "out-9_4.log")
-    assert (
-        config_of(line)["job"] == "slurm:9_4" and "--output=/home/my runs/out-%A_%a.log" in config_of(line)["options"]
-    )
+    config = config_of(line)
+    assert config["job"] == "slurm:9_4" and "--output=/home/my runs/out-%A_%a.log" in config["options"]
 
 
-def test_what_sbatch_did_not_submit_is_refused() -> None:
+def test_what_is_not_one_job_of_sbatch_is_refused() -> None:
     for old, new in (("BatchFlag=1", "BatchFlag=0"), ("JobId=12 ", "JobId=12 HetJobId=11 HetJobOffset=1 ")):
         with pytest.raises(SettingsError, match="sbatch"):
             config_of(LINE.replace(old, new))
-
-
-def test_an_attempt_is_called_by_its_comment() -> None:
-    line = LINE.replace("it's my comment", "training_monitor:12-attempt-3")
-    assert config_of(line)["job"] == "slurm:12-attempt-3"
-    assert look(("it's my comment", "training_monitor:12-attempt-3")).job_id == "slurm:12-attempt-3"
-    assert look(("it's my comment", "training_monitor:../x")).job_id == "slurm:12"
+    with pytest.raises(SettingsError, match="slurm:12_0"):
+        look(more=("count=2",))
+    for name in ("", "a b", "../x", "-x", "a/b"):
+        with pytest.raises(SettingsError):
+            look_question(f"slurm:{name}")
 
 
 def test_a_start_excludes_nodes_and_passes_the_checkpoint() -> None:
     env = {"RESUME_FROM_CHECKPOINT": "/c/it's 5", AVOID_VARIABLE: "n3,n2,--wrap"}
-    question = start_question(
-        LocalTarget("local"), "slurm:12-attempt-2", "--resume '/c/it'\\''s 5'", env, config_of(LINE)
-    )
+    arguments = "--resume '/c/it'\\''s 5'"
+    question = start_question(LocalTarget("local"), "slurm:12-attempt-2", arguments, env, config_of(LINE))
     call, words = read_call(question.script), read_arguments(question.script)
     assert call and call.given["_from"] == "12" and "--exclude=n2,n3" in words and "--exclude=n2" not in words
     assert words[words.index("$_jobs/12/script") + 1 :] == ["--resume", "/c/it's 5"]
-    assert shlex.split(call.given["_exports"].replace("\\n", "\n"))[:2] == [
-        "export",
-        "RESUME_FROM_CHECKPOINT=/c/it's 5",
-    ]
+    exports = shlex.split(call.given["_exports"].replace("\\n", "\n"))
+    assert exports[:2] == ["export", "RESUME_FROM_CHECKPOINT=/c/it's 5"]
     assert question.parse(Reply("state=started\n", 0, 0.0)) == "started"
     with pytest.raises(CommandFailed, match="Invalid node name"):
         question.parse(Reply("error=sbatch: error: Invalid node name specified\n", 0, 0.0))
@@ -135,20 +118,17 @@ def test_a_start_excludes_nodes_and_passes_the_checkpoint() -> None:
         question.parse(Reply("refused=Unable to contact slurm controller\n", 0, 0.0))
 
 
-def test_an_array_of_several_tasks_is_not_one_job() -> None:
-    with pytest.raises(SettingsError, match="slurm:12_0"):
-        look(more=("count=2",))
-
-
-def test_a_running_job_is_looked_at() -> None:
+def test_a_running_job_is_looked_at_and_one_that_waits_has_printed_nothing_yet() -> None:
     view = look()
     assert (view.status, view.progress.step, view.log_age, view.age) == (JobStatus.RUNNING, 7, 4.0, NOW - 1795845698)
     assert view.pod and view.pod.node == "n1" and view.pod.name == "12"
+    view = look(("JobState=RUNNING Reason=None", "JobState=PENDING Reason=Resources"), ("Restarts=0", "Restarts=1"))
+    assert view.status is JobStatus.PENDING and view.progress.step is None and view.started_at is None
+    assert "Resources" in (view.message or "") and "expected to start" in (view.message or "")
 
 
-@pytest.mark.parametrize(
-    ("state", "status", "category", "said"),
-    [
+def test_each_state_is_a_status_unless_a_supervisor_stopped_the_job() -> None:
+    for state, status, category, said in [
         ("COMPLETED", JobStatus.SUCCEEDED, None, "COMPLETED"),
         ("TIMEOUT", JobStatus.FAILED, "time_limit", "TIMEOUT"),
         ("PREEMPTED", JobStatus.FAILED, "preemption", "PREEMPTED"),
@@ -157,25 +137,14 @@ def test_a_running_job_is_looked_at() -> None:
         ("SUSPENDED", JobStatus.RUNNING, None, "SUSPENDED"),
         ("COMPLETING", JobStatus.RUNNING, None, ""),
         ("SOMETHING_NEW", JobStatus.UNKNOWN, None, "SOMETHING_NEW"),
-    ],
-)
-def test_each_state_is_a_status(state: str, status: JobStatus, category: str | None, said: str) -> None:
-    view = look(("JobState=RUNNING", f"JobState={state}"))
-    assert view.status is status and view.pod and view.pod.category == category and said in (view.message or "")
-    assert (view.resume == "scontrol resume 12") == (state == "SUSPENDED")
-
-
-def test_what_a_supervisor_stopped_is_its_own_however_it_ended() -> None:
+    ]:
+        view = look(("JobState=RUNNING", f"JobState={state}"))
+        assert view.status is status and view.pod and view.pod.category == category and said in (view.message or "")
+        assert (view.resume == "scontrol resume 12") == (state == "SUSPENDED")
     for state in ("CANCELLED", "FAILED", "COMPLETED"):
         view = look(("JobState=RUNNING", f"JobState={state}"), more=("stopped_by=supervisor",))
         assert view.status is JobStatus.STOPPED and view.stopped_by == "supervisor"
     assert look(more=("stopped_by=supervisor",)).status is JobStatus.RUNNING
-
-
-def test_a_job_that_waits_has_printed_nothing_yet() -> None:
-    view = look(("JobState=RUNNING Reason=None", "JobState=PENDING Reason=Resources"), ("Restarts=0", "Restarts=1"))
-    assert view.status is JobStatus.PENDING and view.progress.step is None and view.started_at is None
-    assert "Resources" in (view.message or "") and "expected to start" in (view.message or "")
 
 
 def test_two_runs_in_one_log_are_told_apart() -> None:
@@ -193,9 +162,8 @@ def test_the_node_that_failed_is_named_if_it_is_known() -> None:
         assert view and view.pod and (view.pod.node, view.pod.category) == (node, "node_lost")
 
 
-@pytest.mark.parametrize(
-    ("former", "log", "status"),
-    [
+def test_a_forgotten_job_is_judged_by_the_accounting_or_its_log() -> None:
+    for former, log, status in [
         ("12|12|CANCELLED by 1000|0:15|1795845999|n1|/home|llama", "step 7/100\n", JobStatus.STOPPED),
         ("12|12|COMPLETED|0:0|1795845999|/home|llama", "", JobStatus.SUCCEEDED),
         ("12|12|TIMEOUT|0:0|1795845999|n1|/home|llama", "", JobStatus.FAILED),
@@ -204,11 +172,9 @@ def test_the_node_that_failed_is_named_if_it_is_known() -> None:
         ("", "step 7/100\n", JobStatus.FAILED),
         ("", f"step 7/100\n{AFTER.replace(' DUE TO JOB REQUEUE', '')}", JobStatus.STOPPED),
         ("", f"step 7/100\n{AFTER}", JobStatus.FAILED),
-    ],
-)
-def test_a_forgotten_job_is_judged_by_the_accounting_or_its_log(former: str, log: str, status: JobStatus) -> None:
-    view = look_question("slurm:12").parse(reply("state=forgotten", f"former={former}", log=log))
-    assert view and view.status is status
+    ]:
+        view = look_question("slurm:12").parse(reply("state=forgotten", f"former={former}", log=log))
+        assert view and view.status is status
 
 
 def test_no_answer_is_unknown_and_never_an_end() -> None:
@@ -233,9 +199,3 @@ def test_many_jobs_are_asked_in_one_pass() -> None:
     with pytest.raises(ParseError):
         question.parse(Reply(block, 0, 0.0))
     assert jobs_question().parse(Reply("12\n12-attempt-2\nodd name\n|end\n", 0, 0.0)) == ["12", "12-attempt-2"]
-
-
-def test_a_name_that_is_none_is_refused() -> None:
-    for name in ("", "a b", "../x", "-x", "a/b"):
-        with pytest.raises(SettingsError):
-            look_question(f"slurm:{name}")
