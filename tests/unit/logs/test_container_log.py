@@ -43,9 +43,12 @@ def lines(*seconds_and_texts: tuple[str, str]) -> str:
     return "".join(f"{SECOND}{seconds}Z {text}\n" for seconds, text in seconds_and_texts)
 
 
-def test_a_first_read_gives_the_end_with_its_age() -> None:
+def test_a_first_read_gives_the_end_with_its_age_up_to_its_limit() -> None:
     new = read(Cluster(lines(("01.5", "step 1/9"), ("03.25", "step 2/9"))))
     assert (new.text, new.partial, new.age, new.lost) == ("step 1/9\nstep 2/9\n", "", 56.75, None)
+    new = read(Cluster(lines(*((f"{second:02}", f"line {second}") for second in range(60)))), limit=20)
+    assert new.text == "line 58\nline 59\n" and new.skipped_bytes > 0
+    assert read(Cluster("2030-01-01T12:00:30.000000001+02:00 a\n")).age == pytest.approx(30.0)
 
 
 def test_a_line_is_given_once_also_among_lines_of_one_time() -> None:
@@ -56,9 +59,6 @@ def test_a_line_is_given_once_also_among_lines_of_one_time() -> None:
     third = read(cluster, second.cursor)
     assert (first.text, second.text, third.text) == ("a\nb\n", "c\nlate\nd\n", "")
     assert second.reset is None and [each["former"] for each in cluster.asked] == [False] * 3
-
-
-def test_more_lines_of_the_time_of_the_last_read_are_counted_on() -> None:
     cluster = Cluster(lines(("01", "a")))
     cursor = read(cluster).cursor
     for text in "bcd":
@@ -76,7 +76,7 @@ def test_an_unfinished_line_comes_again_with_its_end() -> None:
     assert read(cluster, first.cursor).text == " 10%|###\n"
 
 
-def test_after_a_restart_the_rest_of_the_former_container_comes_first() -> None:
+def test_after_a_restart_the_rest_of_the_former_container_comes_first_or_is_lost() -> None:
     cluster = Cluster(lines(("01", "a")))
     cursor = read(cluster).cursor
     cluster.former = cluster.lines + lines(("02", "its last word"))
@@ -84,15 +84,12 @@ def test_after_a_restart_the_rest_of_the_former_container_comes_first() -> None:
     new = read(cluster, cursor)
     assert (new.text, new.reset, new.lost) == ("its last word\nbegins again\n", "rotated", None)
     assert read(cluster, new.cursor).text == ""
-
-
-@pytest.mark.parametrize("former", [None, lines(("04", "another container's"))], ids=["no former one", "a later one"])
-def test_what_is_kept_no_more_is_lost_with_its_times(former: str | None) -> None:
-    cluster = Cluster(lines(("01", "a")))
-    cursor = read(cluster).cursor
-    cluster.lines, cluster.former = lines(("05", "b")), former
-    new = read(cluster, cursor)
-    assert (new.text, new.reset, new.lost) == ("b\n", "rotated", (NOON + 1, NOON + 5))
+    for former in [None, lines(("04", "another container's"))]:
+        cluster = Cluster(lines(("01", "a")))
+        cursor = read(cluster).cursor
+        cluster.lines, cluster.former = lines(("05", "b")), former
+        new = read(cluster, cursor)
+        assert (new.text, new.reset, new.lost) == ("b\n", "rotated", (NOON + 1, NOON + 5))
 
 
 def test_a_silent_container_has_no_age() -> None:
@@ -101,12 +98,3 @@ def test_a_silent_container_has_no_age() -> None:
     assert (first.text, first.age, first.missing) == ("", None, False)
     cluster.lines = lines(("01", "a"))
     assert read(cluster, first.cursor).text == "a\n"
-
-
-def test_a_first_read_keeps_to_its_limit_from_a_whole_line_on() -> None:
-    new = read(Cluster(lines(*((f"{second:02}", f"line {second}") for second in range(60)))), limit=20)
-    assert new.text == "line 58\nline 59\n" and new.skipped_bytes > 0
-
-
-def test_times_of_a_node_in_its_own_zone_are_read() -> None:
-    assert read(Cluster("2030-01-01T12:00:30.000000001+02:00 a\n")).age == pytest.approx(30.0)

@@ -38,29 +38,23 @@ def read(
     return source_named(f"{JOURNAL}{name}", "its output").read(cursor, limit).parse(Reply(head + text, 0, 0.1))
 
 
-def test_a_first_read_gives_the_lines_as_they_were_printed() -> None:
+def test_of_a_first_read_the_newest_lines_are_kept_as_they_were_printed() -> None:
     new = read(ENTRIES)
     token = "token ***\n"
     assert new.text == f"{STEPS}bar  5%\rbar 10%\n\x1b[31mred\x1b[0m\na\ufffdb\n{token}{'x' * 16}\nno end\n"
     assert (new.path, new.by_lines) == (f"journal:train.service/{INVOCATION}", True)
     assert new.age is not None and 6 <= new.age <= 7
     assert read(ENTRIES, name="train.service").path == "journal:train.service"
-
-
-def test_of_a_first_read_the_newest_lines_are_kept() -> None:
     new = read(ENTRIES[:3], limit=50)
     assert (new.text, new.skipped_bytes) == (STEPS[21:], 21)
 
 
-def test_what_was_read_is_not_read_again() -> None:
+def test_what_was_read_is_not_read_again_and_what_was_deleted_is_lost() -> None:
     first = read(ENTRIES[:2])
     second = read(ENTRIES[1:3], first.cursor)
     third = read(ENTRIES[2:3], second.cursor)
     assert (second.text, second.reset, third.text, third.reset) == ("step 3/100 loss: 0.5\n", None, "", None)
     assert third.cursor == second.cursor and third.age is not None
-
-
-def test_what_was_deleted_is_lost_with_its_times() -> None:
     new = read(ENTRIES[2:3], read(ENTRIES[:1]).cursor)
     assert (new.text, new.reset) == ("step 3/100 loss: 0.5\n", "rotated")
     assert new.lost and 0.3 < new.lost[1] - new.lost[0] < 0.5
@@ -73,15 +67,12 @@ def test_entries_that_were_cut_or_have_no_line_are_left_out() -> None:
     assert new.text == "step 2/100 loss: 0.5\n\n\n5\n"
 
 
-def test_without_entries_nothing_is_known() -> None:
+def test_without_entries_nothing_is_known_and_without_its_time_a_reply_is_refused() -> None:
     assert read([]).missing and read([], state="missing").missing
     with pytest.raises(AccessDenied, match=f"no readable entries for {INVOCATION}") as denied:
         read([], state="denied")
     assert "systemd-journal" in str(denied.value)
     assert read(ENTRIES, state="denied").text.startswith(STEPS)  # of the user's own journal
-
-
-def test_a_reply_without_its_time_is_refused() -> None:
     with pytest.raises(ParseError):
         source_named(f"{JOURNAL}x", "x").read(None, 10).parse(Reply(f"log\n{ENTRIES[0]}\n", 0, 0.1))
 

@@ -32,44 +32,34 @@ def read(cursor: LogCursor, wire: bytes, cuts: list[int]) -> tuple[str, LogCurso
     return text, cursor
 
 
-def test_every_line_comes_once_however_frames_and_chunks_are_cut(subtests: pytest.Subtests) -> None:
+def test_every_line_comes_once_however_frames_and_chunks_are_cut() -> None:
     for seed in range(30):
-        with subtests.test(seed=seed):
-            chance = random.Random(seed)
-            lines = [
-                chance.choice(["step 1\n", "█▌ 10%\r", "\n", "x" * chance.randrange(600) + "\n"]) for _ in range(200)
-            ]
-            file = "".join(lines).encode()
-            start = len("".join(lines[: chance.randrange(100)]).encode())
-            cursor, wire, at = cursor_at(file, start), b"", LineCutter.begin(cursor_at(file, start))
-            while at < len(file):
-                data = file[at : at + chance.randrange(1, 500)]
-                wire += frame(at, data)
-                at += len(data)
-            cuts = sorted(chance.randrange(len(wire)) for _ in range(60))
-            text, end = read(cursor, wire, cuts)
-            assert text == file[start:].decode()
-            assert end == cursor_at(file, len(file))
+        chance = random.Random(seed)
+        lines = [chance.choice(["step 1\n", "█▌ 10%\r", "\n", "x" * chance.randrange(600) + "\n"]) for _ in range(200)]
+        file = "".join(lines).encode()
+        start = len("".join(lines[: chance.randrange(100)]).encode())
+        cursor, wire, at = cursor_at(file, start), b"", LineCutter.begin(cursor_at(file, start))
+        while at < len(file):
+            data = file[at : at + chance.randrange(1, 500)]
+            wire += frame(at, data)
+            at += len(data)
+        cuts = sorted(chance.randrange(len(wire)) for _ in range(60))
+        text, end = read(cursor, wire, cuts)
+        assert text == file[start:].decode()
+        assert end == cursor_at(file, len(file))
 
 
-def test_a_connection_that_breaks_anywhere_is_gone_on_with_from_the_last_cursor(subtests: pytest.Subtests) -> None:
+def test_a_connection_that_breaks_anywhere_is_gone_on_with_from_the_last_cursor() -> None:
     for seed in range(30):
-        with subtests.test(seed=seed):
-            chance = random.Random(seed)
-            file = "".join(f"step {step}/500 loss 0.5 ±\n" for step in range(500)).encode()
-            cursor, text = LogCursor(0, 7, hashlib.md5(b"").hexdigest()), ""
-            while cursor.offset < len(file):
-                at = LineCutter.begin(cursor)
-                wire = b"".join(frame(begin, file[begin : begin + 100]) for begin in range(at, len(file), 100))
-                more, cursor = read(cursor, wire[: chance.randrange(1, 6000)], [])
-                text += more
-            assert text == file.decode()
-
-
-def test_a_file_that_was_rewritten_before_the_cursor_is_not_read_on() -> None:
-    cursor = cursor_at(b"old text\n", 9)
-    with pytest.raises(ParseError, match="rewritten"):
-        LineCutter(cursor).cut(FrameReader(NONCE).feed(frame(0, b"new text\nmore\n"))[0])
+        chance = random.Random(seed)
+        file = "".join(f"step {step}/500 loss 0.5 ±\n" for step in range(500)).encode()
+        cursor, text = LogCursor(0, 7, hashlib.md5(b"").hexdigest()), ""
+        while cursor.offset < len(file):
+            at = LineCutter.begin(cursor)
+            wire = b"".join(frame(begin, file[begin : begin + 100]) for begin in range(at, len(file), 100))
+            more, cursor = read(cursor, wire[: chance.randrange(1, 6000)], [])
+            text += more
+        assert text == file.decode()
 
 
 def test_without_md5_on_the_target_the_cursor_carries_no_check() -> None:
@@ -77,26 +67,23 @@ def test_without_md5_on_the_target_the_cursor_carries_no_check() -> None:
     assert new.cursor == LogCursor(8, 7, "") and new.text == "def\n"
 
 
-def test_a_frame_whose_bytes_are_missing_is_no_frame() -> None:
+def test_what_is_no_frame_of_this_file_is_refused() -> None:
     short = frame(0, b"only four").replace(b"only four", b"only")
     with pytest.raises(ParseError, match="changed while it was read"):
         FrameReader(NONCE).feed(short + b"x" * 99)
-
-
-def test_what_a_log_says_cannot_pass_for_a_frame() -> None:
-    wrong = f"\n{NONCE} moved\n{NONCE} 0 5\nhello\n{NONCE} end\n".encode()
-    text, _ = read(LogCursor(0, 7, ""), frame(0, wrong), [])
-    assert text == wrong.decode()
-
-
-def test_other_output_is_refused_and_not_gathered_for_ever() -> None:
+    cursor = cursor_at(b"old text\n", 9)
+    with pytest.raises(ParseError, match="rewritten"):
+        LineCutter(cursor).cut(FrameReader(NONCE).feed(frame(0, b"new text\nmore\n"))[0])
     with pytest.raises(ParseError, match="no frame"):
         FrameReader(NONCE).feed(b"Welcome to this machine\n" * 20)
     with pytest.raises(ParseError, match=r"a frame has too many bytes \(99999999\)"):
         FrameReader(NONCE).feed(f"{NONCE} 0 99999999\n".encode())
 
 
-def test_nothing_counts_after_the_file_moved() -> None:
+def test_what_a_log_says_cannot_pass_for_a_frame_or_for_a_move_of_the_file() -> None:
+    wrong = f"\n{NONCE} moved\n{NONCE} 0 5\nhello\n{NONCE} end\n".encode()
+    text, _ = read(LogCursor(0, 7, ""), frame(0, wrong), [])
+    assert text == wrong.decode()
     frames = FrameReader(NONCE)
     assert frames.feed(f"{NONCE} moved\n".encode() + frame(0, b"x\n")) == [] and frames.moved
 
@@ -117,29 +104,27 @@ def tailed(offset: int, data: bytes) -> bytes:
     return b"%s tail %d %s\n%s" % (NONCE.encode(), offset, PROGRAMS, data)
 
 
-def test_what_tail_prints_is_read_as_it_comes_however_it_is_cut(subtests: pytest.Subtests) -> None:
+def test_what_tail_prints_is_read_as_it_comes_however_it_is_cut() -> None:
     for seed in range(30):
-        with subtests.test(seed=seed):
-            chance = random.Random(seed)
-            paths = ["/usr/bin/./\n", PROGRAMS[:-1].decode() + "\n"]
-            choices = ["step 1\n", f"\n{NONCE} moved\n", "x" * 500 + "\n", *paths]
-            file = "".join(chance.choice(choices) for _ in range(200)).encode()
-            start = chance.choice([0, 7, 300])
-            start = file.find(b"\n", start) + 1
-            cursor = cursor_at(file, start)
-            wire = tailed(LineCutter.begin(cursor), file[LineCutter.begin(cursor) :])
-            cuts = sorted(chance.randrange(len(wire)) for _ in range(60))
-            text, end = read(cursor, wire, cuts)
-            assert text == file[start:].decode()
-            assert end == cursor_at(file, len(file))
+        chance = random.Random(seed)
+        paths = ["/usr/bin/./\n", PROGRAMS[:-1].decode() + "\n"]
+        choices = ["step 1\n", f"\n{NONCE} moved\n", "x" * 500 + "\n", *paths]
+        file = "".join(chance.choice(choices) for _ in range(200)).encode()
+        start = chance.choice([0, 7, 300])
+        start = file.find(b"\n", start) + 1
+        cursor = cursor_at(file, start)
+        wire = tailed(LineCutter.begin(cursor), file[LineCutter.begin(cursor) :])
+        cuts = sorted(chance.randrange(len(wire)) for _ in range(60))
+        text, end = read(cursor, wire, cuts)
+        assert text == file[start:].decode()
+        assert end == cursor_at(file, len(file))
 
 
-def test_nothing_counts_after_tail_has_said_something(subtests: pytest.Subtests) -> None:
+def test_nothing_counts_after_tail_has_said_something() -> None:
     message = PROGRAMS + b"tail: log: file truncated\n"
     wire = tailed(0, b"step 1\nstep 2\nste" + message + b"step 3\n")
     for cut in range(len(wire)):
-        with subtests.test(cut=cut):
-            frames, lines = FrameReader(NONCE), LineCutter(LogCursor(0, 7, ""))
-            news = [lines.cut(each) for part in (wire[:cut], wire[cut:]) for each in frames.feed(part)]
-            assert "".join(new.text for new in news) == "step 1\nstep 2\n" and news[-1].partial == "ste"
-            assert frames.interrupted and not frames.moved
+        frames, lines = FrameReader(NONCE), LineCutter(LogCursor(0, 7, ""))
+        news = [lines.cut(each) for part in (wire[:cut], wire[cut:]) for each in frames.feed(part)]
+        assert "".join(new.text for new in news) == "step 1\nstep 2\n" and news[-1].partial == "ste"
+        assert frames.interrupted and not frames.moved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor.logs.pace import LONGEST_END, LogPace, read_log_pace
+from training_monitor.logs.pace import LONGEST_END, LogPace, find_heartbeat, read_log_pace
 from training_monitor.logs.training_log import parse_progress
 
 
@@ -21,14 +21,11 @@ def numbers(pace: LogPace) -> tuple[float | None, ...]:
     return pace.behind_lines, pace.step_lag, pace.step_interval, pace.step_time
 
 
-def test_a_log_without_a_step_tells_nothing() -> None:
-    assert numbers(read_log_pace("")) == numbers(read_log_pace("hello\n2026-11-22 10:00:00 world\n")) == (None,) * 4
-
-
-def test_it_reads_the_progress_in_the_same_pass() -> None:
+def test_a_log_is_read_for_its_progress_and_without_a_step_tells_nothing() -> None:
     assert read_log_pace(stamped()).progress == parse_progress(stamped())
     long = stamped() * 20
     assert read_log_pace(long).progress == parse_progress(long[-LONGEST_END:])
+    assert numbers(read_log_pace("")) == numbers(read_log_pace("hello\n2026-11-22 10:00:00 world\n")) == (None,) * 4
 
 
 def test_the_step_time_is_that_of_the_fast_steps_when_some_take_longer() -> None:
@@ -37,12 +34,12 @@ def test_the_step_time_is_that_of_the_fast_steps_when_some_take_longer() -> None
         seconds += 5 if step % 2 else 8
         log += f"2026-11-22 {at(seconds)} step: {step} loss: 0.5\n"
     assert read_log_pace(log).step_time == pytest.approx(5.0)
+    slow = [f"2026-11-22 11:{each:02d}:00 step {300 + each} loss 0.5\n" for each in range(30)]
+    pace = read_log_pace(stamped() + "".join(slow))
+    assert (pace.step_interval, pace.step_time) == (4.0, 2.0)
 
 
-# ---------------------------------------------------------------- times in front of lines
-
-
-def test_the_times_that_loggers_write_are_read(subtests: pytest.Subtests) -> None:
+def test_the_times_that_loggers_write_are_read() -> None:
     for stamp in [
         lambda s: f"2026-11-22 {at(s)}",
         lambda s: f"2026-11-22T{at(s)}.250Z",
@@ -63,23 +60,23 @@ def test_the_times_that_loggers_write_are_read(subtests: pytest.Subtests) -> Non
         lambda s: f"\x1b[36m(TrainWorker pid=123)\x1b[0m [{at(s)}]",
         lambda s: f"[rank0]: 2026-11-22 {at(s)}",
     ]:
-        with subtests.test(stamp=stamp):
-            log = "".join(f"{stamp(5 * each)} step: {each} loss: 0.5\n" for each in range(1, 60))
-            assert numbers(read_log_pace(log)) == pytest.approx((0, 0.0, 5.0, 5.0), abs=1e-6)
-            behind = "".join(f"{stamp(295 + each)} waiting\n" for each in (60, 120))
-            assert numbers(read_log_pace(log + behind)) == pytest.approx((2, 120.0, 5.0, 5.0), abs=1e-6)
+        log = "".join(f"{stamp(5 * each)} step: {each} loss: 0.5\n" for each in range(1, 60))
+        assert numbers(read_log_pace(log)) == pytest.approx((0, 0.0, 5.0, 5.0), abs=1e-6)
+        behind = "".join(f"{stamp(295 + each)} waiting\n" for each in (60, 120))
+        assert numbers(read_log_pace(log + behind)) == pytest.approx((2, 120.0, 5.0, 5.0), abs=1e-6)
+    for stamp in ["2026-99-22 10:00:00", "2026-02-30 10:00:00", "00/00 10:00:00", "Foo 22 10:00:00"]:
+        pace = read_log_pace("".join(f"{stamp} step: {each} loss: 0.5\n" for each in range(9)))
+        assert (pace.step_interval, pace.step_time) == (None, None)
 
 
-@pytest.mark.parametrize("stamp", ["2026-99-22 10:00:00", "2026-02-30 10:00:00", "00/00 10:00:00", "Foo 22 10:00:00"])
-def test_a_time_that_is_none_is_not_read(stamp: str) -> None:
-    pace = read_log_pace("".join(f"{stamp} step: {each} loss: 0.5\n" for each in range(9)))
-    assert (pace.step_interval, pace.step_time) == (None, None)
-
-
-def test_a_clock_without_a_date_passes_midnight() -> None:
+def test_a_clock_may_pass_midnight_but_not_go_back_or_change_its_form() -> None:
     times = ["23:59:40", "23:59:50", "00:00:00", "00:00:10"]
     pace = read_log_pace("".join(f"[{time}] step {number} loss 0.5\n" for number, time in enumerate(times)))
     assert (pace.step_interval, pace.step_time) == (10.0, 10.0)
+    log = stamped(range(300, 600, 4)) + "2026-11-22 10:00:00,500 INFO step 500/9999 loss 0.5\n"
+    assert numbers(read_log_pace(log)) == (0, 0.0, 4.0, 2.0)
+    pace = read_log_pace("2026-11-22 10:00:00 step 1 loss 0.5\n[18:00:00] step 2 loss 0.5\n")
+    assert pace.step_interval is None
 
 
 @pytest.mark.parametrize("first, later", [("11:59:50 AM", "12:00:10 PM"), ("12:59:50 pm", "01:00:10 pm")])
@@ -90,42 +87,22 @@ def test_a_clock_of_twelve_hours_passes_noon_and_one(first: str, later: str) -> 
     assert read_log_pace(midnight).step_lag == 20.0
 
 
-def test_a_clock_that_is_set_back_measures_nothing() -> None:
-    log = stamped(range(300, 600, 4)) + "2026-11-22 10:00:00,500 INFO step 500/9999 loss 0.5\n"
-    assert numbers(read_log_pace(log)) == (0, 0.0, 4.0, 2.0)
-
-
-def test_clocks_of_different_form_are_not_compared() -> None:
-    pace = read_log_pace("2026-11-22 10:00:00 step 1 loss 0.5\n[18:00:00] step 2 loss 0.5\n")
-    assert pace.step_interval is None
-
-
-def test_many_steps_within_a_second_are_measured_over_more_than_one() -> None:
+def test_speeds_are_printed_or_measured_over_more_than_a_second() -> None:
     log = "".join(f"[{at(each // 5)}] step {each} loss 0.5\n" for each in range(500))
     pace = read_log_pace(log)
     assert pace.step_time == pytest.approx(0.2)
     assert pace.step_interval == pytest.approx(0.2, rel=0.02)
+    pace = read_log_pace("".join(f"step {each}/1000 loss 0.5 2.0 it/s\n" for each in range(0, 100, 5)))
+    assert (pace.step_interval, pace.step_time) == (2.5, 0.5)
 
 
-def test_the_step_time_is_that_of_the_fast_part_and_the_interval_the_usual_one() -> None:
-    slow = [f"2026-11-22 11:{each:02d}:00 step {300 + each} loss 0.5\n" for each in range(30)]
-    pace = read_log_pace(stamped() + "".join(slow))
-    assert (pace.step_interval, pace.step_time) == (4.0, 2.0)
-
-
-# ---------------------------------------------------------------- what stands behind the newest step
-
-
-def test_heartbeats_behind_the_newest_step_make_its_age_unknown() -> None:
-    pace = read_log_pace("".join(f"step {each} loss 0.5\n" for each in range(100)) + "still alive\n" * 50)
+def test_heartbeats_behind_the_newest_step_make_its_age_unknown_without_a_time() -> None:
+    untimed = "".join(f"step {each} loss 0.5\n" for each in range(100))
+    pace = read_log_pace(untimed + "still alive\n" * 50)
     assert (pace.behind_lines, pace.step_lag) == (50, None)
-
-
-def test_heartbeats_with_a_time_tell_how_long_they_came_without_a_step() -> None:
     beats = "".join(f"2026-11-22 {at(600 + each)},000 INFO heartbeat\n" for each in range(0, 900, 30))
     pace = read_log_pace(stamped() + beats)
     assert (pace.behind_lines, pace.step_lag) == (30, pytest.approx(873.5))
-    untimed = "".join(f"step {each} loss 0.5\n" for each in range(100))
     assert read_log_pace(untimed + beats).step_lag == 870.0
 
 
@@ -133,59 +110,63 @@ def test_lines_that_follow_each_step_are_part_of_its_report() -> None:
     log = "".join(f"step {each} loss 0.5\nlearning rate 0.1\nmemory 3 GB\n" for each in range(100))
     assert read_log_pace(log).step_lag == 0.0
     assert read_log_pace(log + "one\ntwo\nthree\n").step_lag is None
-
-
-def test_a_line_that_is_not_ended_is_not_a_complete_one() -> None:
     assert read_log_pace(stamped() + "Evalua").behind_lines == 0
-
-
-def test_a_step_that_is_printed_again_is_not_a_new_one() -> None:
     log = stamped() + "2026-11-22 10:20:00,500 INFO train: step 298/9999 loss 0.5\n"
     pace = read_log_pace(log)
     assert (pace.behind_lines, pace.step_lag) == (1, 604.0)
-
-
-# ---------------------------------------------------------------- bars, speeds and epochs
 
 
 def bar(step: int, seconds: int, total: int = 1856) -> str:
     return f" {100 * step // total}%|#   | {step}/{total} [{seconds // 60:02d}:{seconds % 60:02d}<13:02:24, 3.00s/it]\r"
 
 
-def test_a_bar_is_measured_by_its_elapsed_time() -> None:
+def test_a_bar_is_measured_by_its_elapsed_time_and_one_of_an_evaluation_is_no_step() -> None:
     bars = "".join(bar(each, 3 * each) for each in range(1, 200))
     assert numbers(read_log_pace(bars)) == (0, 0.0, 3.0, 3.0)
     assert read_log_pace(bars + bar(199, 700)).step_lag == 103.0
-
-
-def test_a_bar_of_an_evaluation_is_no_step() -> None:
-    log = (
-        bar(10, 30)
-        + bar(20, 60)
-        + "\n"
-        + "".join(f"Evaluating: 50%|#  | {each}/100 [00:{each:02d}<01:00, 1.0it/s]\r" for each in range(50))
-    )
-    pace = read_log_pace(log)
+    evaluation = "".join(f"Evaluating: 50%|#  | {each}/100 [00:{each:02d}<01:00, 1.0it/s]\r" for each in range(50))
+    pace = read_log_pace(f"{bar(10, 30)}{bar(20, 60)}\n{evaluation}")
     assert (pace.behind_lines, pace.step_lag, pace.step_interval) == (50, None, 30.0)
 
 
-def test_printed_speeds_tell_where_there_is_no_clock() -> None:
-    pace = read_log_pace("".join(f"step {each}/1000 loss 0.5 2.0 it/s\n" for each in range(0, 100, 5)))
-    assert (pace.step_interval, pace.step_time) == (2.5, 0.5)
-
-
-def test_a_fraction_of_an_epoch_that_moves_is_a_new_step() -> None:
+def test_steps_within_an_epoch_and_its_fractions_are_measured() -> None:
     log = "".join(
         f"2026-11-22 {at(10 * each)} {{'loss': 1.2, 'learning_rate': 1e-4, 'epoch': {each / 100:.2f}}}\n"
         for each in range(1, 60)
     )
     assert numbers(read_log_pace(log)) == (0, 0.0, 10.0, None)
-
-
-def test_steps_that_count_within_an_epoch_are_measured_over_its_end() -> None:
     log = "".join(
         f"2026-11-22 {at(60 * epoch + each)} Epoch: [{epoch}][{each}/60] Loss 0.5 (0.6)\n"
         for epoch in range(5)
         for each in range(0, 60, 10)
     )
     assert numbers(read_log_pace(log)) == pytest.approx((0, 0.0, 10.0, 1.0))
+
+
+STEPS = "step 88/900 loss 1.2\nstep 89/900 loss 1.1\n"
+
+
+def test_lines_in_which_only_the_time_rises_are_a_heartbeat() -> None:
+    for line in [
+        "worker is fine",
+        "[watchdog] rank 0: collective 17 pending for {tens} seconds",
+        "retry {one}: connection to store refused",
+        "uptime {tens} s, 3 threads",
+        "2026-03-01 10:00:{tens} memory 41 MiB",
+        "2026-03-01 10:00:{tens} idle for {tens} of 900",
+    ]:
+        assert find_heartbeat(STEPS + "".join(line.format(one=n, tens=10 * n) + "\n" for n in range(1, 6))) is True
+    for line in ["Epoch 1, batch {n}", "2026-03-01 10:00:{n} seen {many} images"]:
+        assert find_heartbeat("".join(line.format(n=10 + n, many=640 * n) + "\n" for n in range(1, 6))) is False
+    for text in ["", "one line\n", STEPS + "saved\n"]:
+        assert find_heartbeat(text) is None
+
+
+def test_lines_of_ever_new_shapes_are_news_and_a_time_within_a_line_is_a_clock() -> None:
+    names = ("ada", "bob", "cy", "dan", "eve", "flo", "gil", "hal", "ivy", "joe")
+    lines = (f"shard {name}-{at} packed, {37 * at} texts\n" for at, name in enumerate(names))
+    assert find_heartbeat("".join(lines)) is False
+    report = "--- status ---\nhost a is up\nhost b is up\nhost c is up\n"
+    assert find_heartbeat(report * 5) is None  # the same lines again and again
+    lines = "".join(f'{{"step": 51, "loss": 1.5, "time": {1_750_000_000.25 + 3 * at}}}\n' for at in range(4))
+    assert find_heartbeat(lines) is True

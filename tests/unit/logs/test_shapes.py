@@ -111,18 +111,15 @@ def every_node(tree: Any) -> Iterator[tuple[Any, Any]]:
             yield from every_node(inner)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "line"),
-    [
+def test_a_pattern_for_any_digit_finds_other_digits() -> None:
+    for pattern, line in [
         (r"exit code 1[34]7\b", "exit code 998"),
         (r"\b40[13] client \d{1,3}", "\\b959 client 1"),
         (r"[a-z0-9]{2,4}\.5", "a1.6"),
         (r"[^1]x\[1\]", "ax[7]"),
-    ],
-)
-def test_a_pattern_for_any_digit_finds_other_digits(pattern: str, line: str) -> None:
-    assert not re.search(pattern, line.removeprefix("\\b"))
-    assert re.search(failure._for_any_digit(pattern), line.removeprefix("\\b"))
+    ]:
+        assert not re.search(pattern, line.removeprefix("\\b"))
+        assert re.search(failure._for_any_digit(pattern), line.removeprefix("\\b"))
 
 
 def lines() -> list[str]:

@@ -6,8 +6,6 @@ import re
 from itertools import product
 from typing import Any
 
-import pytest
-
 from training_monitor.logs import events, fields, job_progress, parts, text
 from training_monitor.logs.shapes import shape_of
 
@@ -61,45 +59,31 @@ def without_sign(pattern: str, signs: tuple[str, ...]) -> list[set[str]]:
     return [said for said in found if not any(sign in each for sign, each in product(signs, said))]
 
 
-@pytest.mark.parametrize("name", [*FIELD_PATTERNS, *NAME_PATTERNS])
-def test_each_pattern_of_a_field_contains_a_sign(name: str) -> None:
-    assert without_sign(getattr(fields, name).pattern, (*fields.FIELD_SIGNS, "lr")) == []
-
-
-def test_each_name_of_a_field_contains_a_sign() -> None:
+def test_each_pattern_and_name_of_a_field_contains_a_sign() -> None:
+    for name in [*FIELD_PATTERNS, *NAME_PATTERNS]:
+        assert without_sign(getattr(fields, name).pattern, (*fields.FIELD_SIGNS, "lr")) == []
     subjects = {subject for subject, _ in fields._SPELLED_FIELDS.values()}
     names = fields._KNOWN_NAMES | fields._STEP_TIMES | fields._COUNTED_STEP_TIMES | subjects | {"batch_cost"}
     assert [name for name in names if not fields.may_have_fields(name)] == []
-
-
-def test_each_wording_that_brings_a_name_in_contains_a_sign() -> None:
-    """The others join words: a name in them has its sign already."""
     brings = [pattern.pattern for _, pattern, wording in text._WORDINGS if re.sub(r"\\\d", "", wording).strip("_ ")]
     assert len(brings) > 20
     assert {pattern: said for pattern in brings if (said := without_sign(pattern, fields.FIELD_SIGNS))} == {}
 
 
-def test_each_pattern_of_a_line_contains_a_sign() -> None:
+def test_each_pattern_of_a_line_or_an_event_contains_a_sign() -> None:
     found: dict[str, Any] = {name: getattr(parts, name).pattern for name in LINE_PATTERNS}
     found |= {f"announced {name}": each.pattern for name, each in parts.ANNOUNCED}
     found["end of an epoch"] = job_progress._KERAS_BAR.pattern
     assert {name: said for name, each in found.items() if (said := without_sign(each, SIGNS))} == {}
+    for name in EVENT_PATTERNS:
+        assert without_sign(getattr(events, name).pattern, events._SIGNS) == []
 
 
-@pytest.mark.parametrize("name", EVENT_PATTERNS)
-def test_each_pattern_of_an_event_contains_a_sign(name: str) -> None:
-    assert without_sign(getattr(events, name).pattern, events._SIGNS) == []
-
-
-@pytest.mark.parametrize("row", ["| 1 | 0.5 | nan |", "10,1e-05,-inf,45%", "3 no log 1:02:03 2.5h -", " 12  1,234 5s"])
-def test_each_row_of_a_table_is_one_by_its_characters(row: str) -> None:
-    assert all(
-        parts._CELL.fullmatch(cell.strip()) for cell in re.split(r"\||,(?!\d{3})|\s(?!log)", row) if cell.strip()
-    )
-    assert parts._ROW.fullmatch(row)
-
-
-@pytest.mark.parametrize("piece", ["Resuming from step 5", "Traceback (most recent call last):", "Running training"])
-def test_a_piece_that_begins_an_attempt_shows_progress(piece: str) -> None:
-    assert parts.told_by(piece.lower()).restart
-    assert parts.shows_progress(piece, shape_of(piece))
+def test_each_row_of_a_table_and_begin_of_an_attempt_shows_progress() -> None:
+    for row in ["| 1 | 0.5 | nan |", "10,1e-05,-inf,45%", "3 no log 1:02:03 2.5h -", " 12  1,234 5s"]:
+        cells = [cell.strip() for cell in re.split(r"\||,(?!\d{3})|\s(?!log)", row)]
+        assert all(parts._CELL.fullmatch(cell) for cell in cells if cell)
+        assert parts._ROW.fullmatch(row)
+    for piece in ["Resuming from step 5", "Traceback (most recent call last):", "Running training"]:
+        assert parts.told_by(piece.lower()).restart
+        assert parts.shows_progress(piece, shape_of(piece))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from training_monitor.core.models import LogCursor, NewLog, Reply
 from training_monitor.logs.sources import TERMINAL, source_named
 
@@ -17,14 +15,15 @@ def steps(first: int, last: int) -> str:
     return "".join(f"step {number}/100  \n" for number in range(first, last))
 
 
-def test_a_first_read_gives_what_is_shown_and_its_unfinished_line() -> None:
+def test_a_first_read_gives_what_is_shown_and_a_pane_that_is_gone_is_missing() -> None:
     new = read(steps(1, 5) + " 40%|####      |")
     assert (new.text, new.partial, new.age) == (steps(1, 5).replace("  \n", "\n"), " 40%|####      |", 4.0)
+    question = source_named(f"{TERMINAL}/dev/pts/7", "pane").read(None, 0)
+    assert question.parse(Reply("state=missing\n", 0, 0.1)).missing
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_what_a_former_training_printed_is_not_that_of_this_one() -> None:
+    for command in [
         "me@box:~/work$ python train.py",
         "(venv) root@box:/work# CUDA_VISIBLE_DEVICES=0 torchrun --nproc-per-node 2 train.py",
         "$ nohup /opt/venv/bin/python3.11 -m train",
@@ -32,18 +31,13 @@ def test_a_first_read_gives_what_is_shown_and_its_unfinished_line() -> None:
         "box% uv run train.py",
         "➜  work git:(main) ✗ python train.py",
         "[me@box work]$ scripts/train.sh",
-    ],
-)
-def test_what_a_former_training_printed_is_not_that_of_this_one(command: str) -> None:
-    former = f"$ python other.py\n{steps(95, 101)}"
-    assert read(f"{former}{command}\nloading\nstep 1/100\n 2%|#").text == f"{command}\nloading\nstep 1/100\n"
-    only = read(former + command)
-    assert (only.text, only.partial) == ("", command)
-
-
-@pytest.mark.parametrize("line", ["loss -> 0.5 > python", "epoch 3 # sh", "price: 5 $ a run", "100 % done", "> step"])
-def test_what_is_no_command_cuts_nothing_off(line: str) -> None:
-    assert read(f"{steps(1, 3)}{line}\nnext\nlast").text.count("step 1/100") == 1
+    ]:
+        former = f"$ python other.py\n{steps(95, 101)}"
+        assert read(f"{former}{command}\nloading\nstep 1/100\n 2%|#").text == f"{command}\nloading\nstep 1/100\n"
+        only = read(former + command)
+        assert (only.text, only.partial) == ("", command)
+    for line in ["loss -> 0.5 > python", "epoch 3 # sh", "price: 5 $ a run", "100 % done", "> step"]:
+        assert read(f"{steps(1, 3)}{line}\nnext\nlast").text.count("step 1/100") == 1
 
 
 def test_what_was_read_is_not_read_again_while_the_pane_scrolls() -> None:
@@ -52,13 +46,5 @@ def test_what_was_read_is_not_read_again_while_the_pane_scrolls() -> None:
     third = read(steps(25, 60), second.cursor)
     assert second.text.splitlines() == [f"step {number}/100" for number in range(49, 59)]
     assert (second.reset, third.text, third.reset) == (None, "", None)
-
-
-def test_what_scrolled_away_is_gone_and_what_is_shown_is_new() -> None:
     new = read(steps(5000, 5020), read(steps(1, 50)).cursor)
     assert new.reset == "truncated" and new.text.startswith("step 5000")
-
-
-def test_a_pane_that_is_gone_is_missing() -> None:
-    question = source_named(f"{TERMINAL}/dev/pts/7", "pane").read(None, 0)
-    assert question.parse(Reply("state=missing\n", 0, 0.1)).missing
