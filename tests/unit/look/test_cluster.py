@@ -23,25 +23,19 @@ def verify(answer: Any) -> RayResourcesReport:
     return verify_ray_resources("head", transport=FakeTargets({"*": said}, []))
 
 
-def test_the_dashboards_answer_is_read() -> None:
+def test_the_answers_of_the_dashboard_and_of_the_ray_command_are_read() -> None:
     report = verify(rest((RECORDED / "rest_cluster_status.json").read_text()))
     assert (report["healthy"], report["error"]) == (True, None)
     assert (report["gpus_used"], report["gpus_available"]) == (0, 4)
     assert (report["cpus_used"], report["cpus_available"]) == (0, 2)
-
-
-def test_a_busy_cluster_names_what_waits() -> None:
     report = verify(rest((RECORDED / "rest_cluster_status_busy.json").read_text()))
     assert report["healthy"] and report["gpus_used"] and report["pending_demands"]
-
-
-def test_the_ray_commands_answer_is_read_where_the_dashboard_is_not_there() -> None:
     report = verify(cli((RECORDED / "ray_status_busy.txt").read_text()))
     assert (report["gpus_used"], report["gpus_available"], report["cpus_used"]) == (2, 4, 2)
     assert len(report["pending_demands"]) == 1 and "'GPU': 1.0" in report["pending_demands"][0]
 
 
-def test_what_could_not_be_asked_is_not_known_and_never_zero(subtests: pytest.Subtests) -> None:
+def test_what_could_not_be_asked_is_not_known_and_never_zero() -> None:
     for answer in [
         rest("no", 401),
         rest("Traceback", 500),
@@ -53,25 +47,19 @@ def test_what_could_not_be_asked_is_not_known_and_never_zero(subtests: pytest.Su
         "",
         TargetUnreachable("gone"),
     ]:
-        with subtests.test(answer=answer):
-            report = verify(answer)
-            assert report["healthy"] is False and report["error"]
-            assert {report[key] for key in ("gpus_used", "gpus_available", "cpus_used", "cpus_available")} == {None}
-
-
-def test_a_ray_that_has_just_started_says_so() -> None:
+        report = verify(answer)
+        assert report["healthy"] is False and report["error"]
+        assert {report[key] for key in ("gpus_used", "gpus_available", "cpus_used", "cpus_available")} == {None}
     report = verify(rest((RECORDED / "rest_cluster_status_starting.json").read_text()))
     assert "no node has reported its resources yet: Ray has just started" in (report["error"] or "")
 
 
-@pytest.mark.parametrize("answer", [rest((RECORDED / "rest_cluster_status.json").read_text()), TargetUnreachable("x")])
-def test_every_report_has_exactly_the_documented_keys_and_is_json(answer: Any) -> None:
-    report = verify(answer)
-    assert set(report) == set(RayResourcesReport.__annotations__)
-    assert json.loads(json.dumps(report)) == report
+def test_every_report_has_exactly_the_documented_keys_and_is_json() -> None:
+    for answer in [rest((RECORDED / "rest_cluster_status.json").read_text()), TargetUnreachable("x")]:
+        report = verify(answer)
+        assert set(report) == set(RayResourcesReport.__annotations__)
+        assert json.loads(json.dumps(report)) == report
 
-
-# ---------------------------------------------------------------- disks
 
 HEAD = "Filesystem     1024-blocks      Used Available Capacity Mounted on\n"
 ROOT = "overlay          1000       750       250      75% /\n"
@@ -82,22 +70,12 @@ def disks(text: str) -> tuple[Disk, ...]:
     return disk_question("/", "/data").parse(Reply(text, 0, 0.1))
 
 
-def test_free_space_is_in_bytes_and_use_in_per_cent_of_what_a_user_can_have() -> None:
+def test_every_path_has_its_free_bytes_and_use_of_what_a_user_can_have() -> None:
     assert disks("/\n--\n" + HEAD + ROOT) == (Disk("/", 250 * 1024, 75.0),)
-
-
-def test_every_path_gets_its_own_line() -> None:
     found = disks("/\n/data\n--\n" + HEAD + ROOT + NFS.replace("x y", "xy"))
     assert [(each.path, each.used_percent) for each in found] == [("/", 75.0), ("/data", 99.0)]
-
-
-def test_no_table_is_an_error_and_not_a_full_or_an_empty_disk(subtests: pytest.Subtests) -> None:
-    for text in ["", "--\n", "/\n--\n", "/\n--\n" + HEAD, "/\n--\ndf: not found\n", "nonsense"]:
-        with subtests.test(text=text):
-            with pytest.raises(ParseError, match="df"):
-                disks(text)
-
-
-def test_a_file_system_without_a_size_is_not_full() -> None:
     [found] = disks("/\n--\n" + HEAD + "proc 0 0 0 - /\n")
     assert found.used_percent == 0
+    for text in ["", "--\n", "/\n--\n", "/\n--\n" + HEAD, "/\n--\ndf: not found\n", "nonsense"]:
+        with pytest.raises(ParseError, match="df"):
+            disks(text)

@@ -21,26 +21,19 @@ def report_of(*said: str, devices: int = 0, moved: int = 0) -> EfaReport:
     return format_efa_report(efa_question().parse(Reply(text, 0, 0.1)))
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_the_efa_provider_is_active_in_old_and_new_words() -> None:
+    for said in [
         "NET/OFI Selected Provider is efa",
         "NET/OFI Selected provider is efa, fabric is efa-direct (found 16 nics)",
         "NET/OFI Selected Provider is efa (found 4 nics)",
-    ],
-)
-def test_the_efa_provider_is_active_in_old_and_new_words(said: str) -> None:
-    report = report_of(said)
-    assert (report["efa_active"], report["transport"], report["provider"]) == (True, "ofi", "efa")
-    assert said in report["details"]
+    ]:
+        report = report_of(said)
+        assert (report["efa_active"], report["transport"], report["provider"]) == (True, "ofi", "efa")
+        assert said in report["details"]
+    assert report_of("Channel 00 : 0[1a0] -> 1[1b0] [send] via NET/AWS Libfabric/0/GDRDMA")["efa_active"] is True
 
 
-@pytest.mark.parametrize("said", ["Channel 00 : 0[1a0] -> 1[1b0] [send] via NET/AWS Libfabric/0/GDRDMA"])
-def test_a_channel_over_libfabric_is_active_without_a_provider_line(said: str) -> None:
-    assert report_of(said)["efa_active"] is True
-
-
-def test_a_fall_back_to_tcp_is_not_active(subtests: pytest.Subtests) -> None:
+def test_a_fall_back_to_tcp_is_not_active_and_neither_is_infiniband() -> None:
     for said in [
         ["Using network Socket"],
         ["NET/Socket : Using [0]eth0:10.0.0.1<0>"],
@@ -48,50 +41,37 @@ def test_a_fall_back_to_tcp_is_not_active(subtests: pytest.Subtests) -> None:
         ["NET/OFI Could not find any optimal provider", "Using network Socket"],
         ["NET/OFI Selected Provider is tcp;ofi_rxm (found 1 nics)", "Using network AWS Libfabric"],
     ]:
-        with subtests.test(said=said):
-            report = report_of(*said, devices=4)
-            assert (report["efa_active"], report["transport"]) == (False, "socket")
-
-
-def test_infiniband_is_not_efa_and_is_named() -> None:
+        report = report_of(*said, devices=4)
+        assert (report["efa_active"], report["transport"]) == (False, "socket")
     report = report_of("Using network IB")
     assert (report["efa_active"], report["transport"]) == (False, "ib")
 
 
-@pytest.mark.parametrize("devices", [0, 4])
-def test_where_nothing_is_logged_nothing_is_known_although_a_device_is_there(devices: int) -> None:
-    report = report_of(devices=devices)
-    assert (report["efa_active"], report["transport"], report["efa_devices"]) == (None, "unknown", devices)
-    assert "NCCL_DEBUG=INFO" in report["details"]
+def test_where_nothing_is_logged_nothing_is_known_and_no_counters_are_an_error() -> None:
+    for devices in [0, 4]:
+        report = report_of(devices=devices)
+        assert (report["efa_active"], report["transport"], report["efa_devices"]) == (None, "unknown", devices)
+        assert "NCCL_DEBUG=INFO" in report["details"]
+    for text in ["", "nonsense", "efa x y", "efa 4"]:
+        with pytest.raises(ParseError, match="efa"):
+            efa_question().parse(Reply(text, 0, 0.1))
 
 
-def test_a_counter_that_moves_proves_it_without_a_log_line() -> None:
+def test_a_counter_that_moves_proves_it_and_no_other_disproves_it() -> None:
     report = report_of(devices=4, moved=123456)
     assert (report["efa_active"], report["transport"], report["bytes_moved"]) == (True, "ofi", 123456)
     assert "4 EFA ports moved 123456 bytes" in report["details"]
-
-
-def test_a_counter_that_stands_still_disproves_nothing() -> None:
     assert report_of("NET/OFI Selected Provider is efa", devices=4, moved=0)["efa_active"] is True
-
-
-def test_a_counter_that_was_reset_does_not_count_as_moving() -> None:
     assert report_of(devices=4, moved=-5)["efa_active"] is None
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "efa x y", "efa 4"])
-def test_a_reply_without_counters_is_an_error(text: str) -> None:
-    with pytest.raises(ParseError, match="efa"):
-        efa_question().parse(Reply(text, 0, 0.1))
-
-
-@pytest.mark.parametrize("answer", ["efa 4 0\n", "nonsense", Reply("", 137, 15.0), TargetUnreachable("gone")])
-def test_every_report_has_exactly_the_documented_keys_and_is_json(answer: Any) -> None:
-    said = answer if isinstance(answer, Exception) else {"efa": answer}
-    report = check_efa_utilization("head", transport=FakeTargets({"*": said}, []))
-    assert set(report) == set(EfaClusterReport.__annotations__)
-    assert json.loads(json.dumps(report)) == report
-    assert report["efa_active"] is None and (report["error"] is None) == (answer == "efa 4 0\n")
+def test_every_report_has_exactly_the_documented_keys_and_is_json() -> None:
+    for answer in ["efa 4 0\n", "nonsense", Reply("", 137, 15.0), TargetUnreachable("gone")]:
+        said = answer if isinstance(answer, Exception) else {"efa": answer}
+        report = check_efa_utilization("head", transport=FakeTargets({"*": said}, []))
+        assert set(report) == set(EfaClusterReport.__annotations__)
+        assert json.loads(json.dumps(report)) == report
+        assert report["efa_active"] is None and (report["error"] is None) == (answer == "efa 4 0\n")
 
 
 SAYS = {
@@ -106,22 +86,16 @@ def check_pods(**pods: str) -> EfaClusterReport:
     return check_efa_utilization(next(iter(pods)), all_pods=list(pods), transport=FakeTargets(said, []))
 
 
-def test_pods_that_differ_are_mixed_and_named() -> None:
+def test_pods_are_mixed_only_where_they_differ() -> None:
     report = check_pods(head="ofi", slow="socket", quiet="silent")
     assert (report["efa_active"], report["transport"]) == (False, "mixed")
     assert report["details"] == "ofi on head; socket on slow"
     assert [(node["pod"], node["efa_active"]) for node in report["per_node"]] == [
         ("head", True), ("slow", False), ("quiet", None)
     ]  # fmt: skip
-
-
-def test_pods_that_agree_or_say_nothing_are_not_mixed() -> None:
     report = check_pods(head="silent", one="ofi", two="ofi")
     assert (report["efa_active"], report["transport"], report["provider"]) == (True, "ofi", "efa")
     assert check_pods(head="silent", one="silent")["efa_active"] is None
-
-
-def test_a_pod_that_cannot_be_asked_hides_no_other() -> None:
     said: dict[str, Any] = {"head": {"efa": SAYS["socket"]}, "gone": TargetUnreachable("no such pod")}
     report = check_efa_utilization("head", all_pods=["gone"], transport=FakeTargets(said, []))
     assert report["efa_active"] is False and "no such pod" in (report["error"] or "")

@@ -9,12 +9,7 @@ import pytest
 
 from tests.unit.look.printed_processes import SPELLING, WORD, reply
 from training_monitor.core.errors import ParseError
-from training_monitor.look.find_trainings import (
-    FoundFile,
-    FoundTraining,
-    parse_files,
-    parse_trainings,
-)
+from training_monitor.look.find_trainings import FoundFile, FoundTraining, parse_files, parse_trainings
 from training_monitor.look.seen_processes import COMMAND_BYTES
 from training_monitor.targets.proc_stat import Meeting
 
@@ -33,47 +28,36 @@ def test_a_process_is_described_by_what_is_known_of_it() -> None:
     assert found(TRAIN)[0].process == "10 5000 b0"
 
 
-def test_whoever_asks_and_what_started_it_is_no_training() -> None:
+def test_whoever_asks_and_what_has_ended_is_no_training() -> None:
     asker = {"pid": "900", "parent": "10", "name": "sh"}
     child = {"pid": "11", "parent": "10", "command": "python train.py", "cwd": "/w"}
     assert [each.pid for each in found(TRAIN, asker, child)] == [11]
-
-
-def test_what_has_ended_is_left_out() -> None:
     assert found({**TRAIN, "state": "Z"}) == []
 
 
-def test_ranks_below_a_starter_of_another_user_are_one_training() -> None:
+def test_ranks_below_a_starter_are_one_training_with_the_rank_of_its_processes() -> None:
     step = {"pid": "5", "name": "slurmstepd"}
     ranks = [{**TRAIN, "pid": str(pid), "parent": "5", "environment": f"SLURM_PROCID={pid}"} for pid in (20, 21)]
     [training] = found(step, *ranks)
     assert (training.pid, training.pids, training.rank) == (20, (20, 21), 20)
-
-
-@pytest.mark.parametrize("other, trainings", [("12", 1), ("13", 2), ("", 2)])
-def test_srun_and_the_ranks_of_its_job_are_one_training(other: str, trainings: int) -> None:
-    srun = {"pid": "9", "command": "srun python train.py --lr 1", "environment": "SLURM_JOB_ID=12"}
-    known = f"SLURM_PROCID=0\nSLURM_STEP_ID=0\nSLURM_JOB_ID={other}"
-    rank = {**TRAIN, "pid": "20", "parent": "5", "environment": known}
-    each = found(srun, {"pid": "5", "name": "slurmstepd"}, rank)
-    assert len(each) == trainings and 20 in [one.pid for one in each]
-
-
-def test_two_steps_of_a_job_are_two_trainings_beside_their_starters() -> None:
-    sruns = [{"pid": pid, "command": "srun python train.py --lr 1", "environment": "SLURM_JOB_ID=12"} for pid in "89"]
-    steps = [{"pid": pid, "name": "slurmstepd"} for pid in "56"]
-    ranks = [
-        {**TRAIN, "pid": f"2{each}", "parent": each, "environment": "SLURM_PROCID=0\nSLURM_STEP_ID=0\nSLURM_JOB_ID=12"}
-        for each in "56"
-    ]
-    assert sorted(each.pid for each in found(*sruns, *steps, *ranks)) == [8, 9, 25, 26]
-
-
-def test_the_rank_of_the_processes_counts_before_that_of_their_node() -> None:
     agent = {"pid": "10", "command": "torchrun x.py", "environment": "SLURM_PROCID=1"}
     rank = {"pid": "28", "parent": "10", "command": "python x.py --lr 1", "environment": "SLURM_PROCID=1\nRANK=8"}
     ranks = [rank, {**rank, "pid": "29", "environment": "SLURM_PROCID=1\nRANK=9"}]
     assert [each.rank for each in found(agent, *ranks)] == [8]
+
+
+def test_srun_and_the_ranks_of_its_job_are_one_training_for_each_step() -> None:
+    for other, trainings in [("12", 1), ("13", 2), ("", 2)]:
+        srun = {"pid": "9", "command": "srun python train.py --lr 1", "environment": "SLURM_JOB_ID=12"}
+        known = f"SLURM_PROCID=0\nSLURM_STEP_ID=0\nSLURM_JOB_ID={other}"
+        rank = {**TRAIN, "pid": "20", "parent": "5", "environment": known}
+        each = found(srun, {"pid": "5", "name": "slurmstepd"}, rank)
+        assert len(each) == trainings and 20 in [one.pid for one in each]
+    sruns = [{"pid": pid, "command": "srun python train.py --lr 1", "environment": "SLURM_JOB_ID=12"} for pid in "89"]
+    steps = [{"pid": pid, "name": "slurmstepd"} for pid in "56"]
+    known = "SLURM_PROCID=0\nSLURM_STEP_ID=0\nSLURM_JOB_ID=12"
+    ranks = [{**TRAIN, "pid": f"2{each}", "parent": each, "environment": known} for each in "56"]
+    assert sorted(each.pid for each in found(*sruns, *steps, *ranks)) == [8, 9, 25, 26]
 
 
 def rank_of(pid: int, port: int, network: str = "net:[1]", **more: str) -> dict[str, str]:
@@ -81,31 +65,25 @@ def rank_of(pid: int, port: int, network: str = "net:[1]", **more: str) -> dict[
     return {"pid": str(pid), "command": "python main.py", "environment": place, "network": network, **more}
 
 
-def test_a_process_with_a_rank_in_a_world_is_a_training_whatever_it_is_called() -> None:
+def test_a_process_with_a_rank_in_a_world_is_a_training_of_those_it_meets() -> None:
     [training] = found(rank_of(20, 1))
     assert (training.rank, training.script) == (0, "main.py")
     assert training.meeting == Meeting("127.0.0.1", "1", "b0 net:[1]")
     assert found({**rank_of(20, 1), "environment": "RANK=0"}) == found({**rank_of(20, 1), "command": "bash"}) == []
-
-
-def test_ranks_beside_each_other_are_one_training_where_they_meet() -> None:
     shell = {"session": "5"}
     ranks = [rank_of(20, 1, **shell), rank_of(21, 1), rank_of(30, 2, **shell), rank_of(40, 1, "net:[2]", **shell)]
     assert [each.pids for each in found(*ranks)] == [(20, 21), (30,), (40,)]
 
 
-def test_what_may_be_a_training_and_looks_like_none_is_counted() -> None:
-    other = {"pid": "50", "command": "python -c pass"}
-    answer = parse_trainings(reply(TRAIN, other, {"pid": "51", "command": "bash train.sh"}), WORD, SPELLING)
-    assert (len(answer.trainings), answer.unrecognized) == (1, 1)
-
-
-def test_processes_on_gpus_come_first_whatever_they_are_called() -> None:
+def test_processes_on_gpus_come_first_and_what_looks_like_no_training_is_counted() -> None:
     unnamed = {"pid": "30", "start": "9000", "command": "python app.py", "cwd": "/w", "fds": "5 -> /dev/nvidia0"}
     assert [(each.pid, each.has_gpu) for each in found(TRAIN, unnamed)] == [(30, True), (10, False)]
     loaded = {"pid": "31", "command": "./a.out"}
     assert [(each.pid, each.has_gpu) for each in found(loaded, driver="31")] == [(31, True)]
     assert found({**unnamed, "command": "ollama serve"}) == []
+    other = {"pid": "50", "command": "python -c pass"}
+    answer = parse_trainings(reply(TRAIN, other, {"pid": "51", "command": "bash train.sh"}), WORD, SPELLING)
+    assert (len(answer.trainings), answer.unrecognized) == (1, 1)
 
 
 def test_workers_of_ray_belong_to_the_job_of_their_driver() -> None:
@@ -117,13 +95,8 @@ def test_workers_of_ray_belong_to_the_job_of_their_driver() -> None:
         "|9 -> /tmp/ray/session_1/logs/python-core-driver-02000000ffff_10.log"
         "|8 -> /tmp/ray/session_1/logs/events/event_CORE_WORKER_10.log",
     }
-    worker = {
-        "pid": "40",
-        "start": "1",
-        "command": "ray::TrainWorker",
-        "cwd": "/w",
-        "environment": "RAY_JOB_ID=ffffffff",
-    }
+    worker = {"pid": "40", "start": "1", "command": "ray::TrainWorker", "cwd": "/w"}
+    worker["environment"] = "RAY_JOB_ID=ffffffff"
     [training] = found(driver, worker, workers="40 02000000")
     assert (training.pid, training.pids, training.ray_job) == (10, (10, 40), "raysubmit_1")
     assert training.logs == ("/tmp/ray/session_1/logs/job-driver-raysubmit_1.log",)
@@ -140,14 +113,11 @@ def test_logs_are_outputs_first_and_no_sockets_devices_or_internals() -> None:
     assert training.checkpoint_folders == ("/w",)
 
 
-def test_files_of_a_container_are_reached_through_its_process() -> None:
+def test_files_of_a_container_are_reached_through_its_process_if_it_is_known() -> None:
     [training] = found({**TRAIN, "space": "mnt:[2]", "command": "python train.py --output_dir out"})
     assert training.logs == ("/proc/10/root/w/a.log",)
     assert training.checkpoint_folders == ("/proc/10/root/w/out",)
     assert found({**TRAIN, "space": "mnt:[1]"})[0].logs == ("/w/a.log",)
-
-
-def test_a_log_keeps_its_path_when_the_links_of_another_user_cannot_be_read() -> None:
     unreadable = "".join(f"l--------- 1 0 0 0 Nov 22 10:28 {SPELLING}proc/{name}\n" for name in ("11/cwd", "11/ns/mnt"))
     readable = f"l--------- 1 0 0 0 Nov 22 10:28 {SPELLING}proc/10/ns/mnt -> mnt:[1]\n"
     own = f"l--------- 1 0 0 0 Nov 22 10:28 {SPELLING}proc/self/ns/mnt -> mnt:[1]\n"
@@ -158,11 +128,8 @@ def test_what_may_not_be_read_is_not_known_and_said() -> None:
     [training] = found({"pid": "10", "command": "python train.py"})
     assert (training.cwd, training.logs, training.has_gpu, training.rank) == (None, (), None, None)
     assert "no permission to read" in training.hints[0]
-
-
-@pytest.mark.parametrize(("output", "said"), [("/dev/pts/3", "terminal"), ("pipe:[5]", "pipe")])
-def test_an_output_that_nobody_can_read_is_said(output: str, said: str) -> None:
-    assert said in found({**TRAIN, "fds": f"1 -> {output}"})[0].hints[0]
+    for output, said in [("/dev/pts/3", "terminal"), ("pipe:[5]", "pipe")]:
+        assert said in found({**TRAIN, "fds": f"1 -> {output}"})[0].hints[0]
 
 
 def test_what_systemd_starts_is_read_from_the_journal_where_it_prints_there() -> None:
@@ -175,28 +142,22 @@ def test_what_systemd_starts_is_read_from_the_journal_where_it_prints_there() ->
         assert found({**TRAIN, **prints, **other})[0].sources == ()
 
 
-def test_secrets_in_a_command_line_are_replaced_and_it_is_cut() -> None:
+def test_a_command_line_is_shown_without_secrets_and_its_cut_is_said() -> None:
     [training] = found({**TRAIN, "command": f"python train.py --hf_token hf_abcdefghij --x {'y' * 1000}"})
     assert "hf_abcdefghij" not in training.command and len(training.command) == 400
-
-
-def test_a_command_line_of_which_only_the_beginning_was_read_is_said() -> None:
     words = "python train.py"
     for more, hints in ((COMMAND_BYTES - len(words) - 3, 0), (COMMAND_BYTES - len(words) - 1, 1)):
         [training] = found({**TRAIN, "command": f"{words} {'y' * more}"})
         assert len([hint for hint in training.hints if "command line" in hint]) == hints
 
 
-def test_processes_that_were_not_looked_at_are_counted() -> None:
+def test_a_reply_without_its_end_is_refused_and_what_it_left_out_counted() -> None:
+    for text in ["", f"\n{WORD} end\n", f"\n{WORD} facts\nboot=b\n", reply(TRAIN).rpartition(WORD)[0]]:
+        with pytest.raises(ParseError):
+            parse_trainings(text, WORD, SPELLING)
     assert parse_trainings(reply(TRAIN, unlisted="7"), WORD, SPELLING).unlisted == 7
     with pytest.raises(ParseError):
         parse_trainings(reply(TRAIN, unlisted=""), WORD, SPELLING)
-
-
-@pytest.mark.parametrize("text", ["", f"\n{WORD} end\n", f"\n{WORD} facts\nboot=b\n", reply(TRAIN).rpartition(WORD)[0]])
-def test_a_reply_without_its_end_is_refused(text: str) -> None:
-    with pytest.raises(ParseError):
-        parse_trainings(text, WORD, SPELLING)
 
 
 def test_mutilated_replies_never_crash() -> None:

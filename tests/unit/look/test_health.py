@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from training_monitor.core.models import Gpu, JobStatus, RayResources
 from training_monitor.core.results import ContainerEnd, PodState
 from training_monitor.core.values import Observation, Verdict
@@ -48,10 +46,7 @@ def only(findings: list[Finding], verdict: str, issue: str, remedy: str = "") ->
     assert found.remedy and "None" not in found.issue
 
 
-# ---------------------------------------------------------------- together
-
-
-def test_failed_comes_before_unknown_before_warning_before_ok(subtests: pytest.Subtests) -> None:
+def test_failed_comes_before_unknown_and_an_average_is_of_what_is_known() -> None:
     for verdicts, worst in [
         ([], "ok"),
         (["warning"], "warning"),
@@ -59,96 +54,62 @@ def test_failed_comes_before_unknown_before_warning_before_ok(subtests: pytest.S
         (["unknown", "failed", "warning"], "failed"),
         (["ok", "warning", "ok"], "warning"),
     ]:
-        with subtests.test(verdicts=verdicts, worst=worst):
-            assert worst_verdict(Finding(verdict, "i", "r") for verdict in verdicts) == worst
-
-
-def test_an_average_is_of_what_is_known() -> None:
+        assert worst_verdict(Finding(verdict, "i", "r") for verdict in verdicts) == worst
     assert average([None, 50, None, 100]) == 75 and average([0, 0]) == 0
     assert average([]) is None and average([None]) is None
-
-
-# ---------------------------------------------------------------- GPUs
 
 
 SPINNING = gpu(100, power=120)
 LOST = gpu(None, None, index=7, error="GPU is lost")
 
 
-def test_gpus_that_work_need_no_word() -> None:
-    assert on(gpu(97), gpu(40), state="running") == []
+def test_gpus_that_work_and_those_that_need_not_work_are_no_finding() -> None:
+    for gpus in [(gpu(97), gpu(40)), (gpu(None), gpu(0), gpu(12)), (gpu(100, power=690),), (gpu(100, power=None),)]:
+        assert on(*gpus, state="running") == []
+    for state in ("finished", "failed", "stopped"):
+        assert on(gpu(0), gpu(0), state=state) == []
+    for memory in (0.0, 600.0, None):  # nobody uses the second one
+        assert on(gpu(97), replace(gpu(0, index=1), memory_used_mb=memory), state="running") == []
+    assert judge_gpus([node(error="there is none", has_none=True), node(gpu(97))]) == []
 
 
-def test_idle_gpus_are_a_failure() -> None:
+def test_idle_gpus_are_a_failure_but_expected_while_a_job_starts_or_evaluates() -> None:
     only(on(gpu(0), gpu(9)), "failed", "GPU utilization < 10% -- training may not be running")
-
-
-def test_idle_gpus_of_a_job_that_runs_are_said_to_be_so() -> None:
     found = on(gpu(0), gpu(0), state="running")
     only(found, "failed", "although the job is RUNNING: all 2 GPUs are idle")
-
-
-@pytest.mark.parametrize(
-    ("said", "verdict"),
-    [
+    for said, verdict in [
         ({"state": "starting"}, "warning"),
         ({"state": "running", "phase": "evaluation"}, "warning"),
         ({"state": "stalled", "verdict": "failed", "phase": "evaluation"}, "failed"),
         ({"state": "unknown", "verdict": "unknown"}, "failed"),
-    ],
-)
-def test_idle_gpus_are_expected_while_a_job_starts_evaluates_or_saves(said: dict[str, Any], verdict: str) -> None:
-    only(on(gpu(0), **said), verdict, "although the job is RUNNING: all 1 GPUs are idle")
+    ]:
+        only(on(gpu(0), **said), verdict, "although the job is RUNNING: all 1 GPUs are idle")
 
 
-@pytest.mark.parametrize("state", ["finished", "failed", "stopped"])
-def test_gpus_of_a_job_that_has_ended_may_be_idle(state: str) -> None:
-    assert on(gpu(0), gpu(0), state=state) == []
-
-
-def test_a_gpu_that_works_beside_idle_ones_is_enough() -> None:
-    assert on(gpu(None), gpu(0), gpu(12), state="running") == []
-
-
-@pytest.mark.parametrize("gpus", [[], [gpu(None), gpu(None)]])
-def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy(gpus: list[Gpu]) -> None:
-    only(on(*gpus, state="running"), "unknown", "Could not read GPU utilization from any node")
-    found = judge_gpus([node(*gpus, error="no answer in 10 s")])
-    only(found, "unknown", "from any node: no answer in 10 s", "nvidia-smi")
-
-
-@pytest.mark.parametrize(
-    ("has_none", "in_pods", "remedy"),
-    [
+def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy() -> None:
+    for gpus in [[], [gpu(None), gpu(None)]]:
+        only(on(*gpus, state="running"), "unknown", "Could not read GPU utilization from any node")
+        found = judge_gpus([node(*gpus, error="no answer in 10 s")])
+        only(found, "unknown", "from any node: no answer in 10 s", "nvidia-smi")
+    for error in ["gpu: still running after 10 s, so it was killed", "Driver/library version mismatch"]:
+        only(judge_gpus([node(gpu(97)), node(error=error)]), "unknown", error)
+    for has_none, in_pods, remedy in [
         (True, False, "the machine has no GPU, or nvidia-smi is not installed on it"),
         (False, False, "run nvidia-smi on the node"),
         (True, True, "pass `pods` to include the GPUs"),
-    ],
-)
-def test_other_pods_are_spoken_of_only_where_there_are_pods(has_none: bool, in_pods: bool, remedy: str) -> None:
-    [found] = judge_gpus([node(error="nvidia-smi was not found", has_none=has_none)], in_pods=in_pods)
-    assert remedy in found.remedy and ("pods" in found.remedy) == in_pods
+    ]:
+        [found] = judge_gpus([node(error="nvidia-smi was not found", has_none=has_none)], in_pods=in_pods)
+        assert remedy in found.remedy and ("pods" in found.remedy) == in_pods
 
 
-@pytest.mark.parametrize(
-    "error", ["gpu: still running after 10 s, so it was killed", "Driver/library version mismatch"]
-)
-def test_a_node_that_could_not_be_read_is_unknown_although_the_others_work(error: str) -> None:
-    only(judge_gpus([node(gpu(97)), node(error=error)]), "unknown", error)
-
-
-def test_a_head_without_gpus_is_no_reason_for_doubt_where_others_have_some() -> None:
-    assert judge_gpus([node(error="there is none", has_none=True), node(gpu(97))]) == []
-
-
-def test_one_broken_gpu_is_a_failure_although_the_others_work() -> None:
+def test_one_broken_gpu_is_a_failure_and_hides_none_that_spin() -> None:
     only(on(gpu(97), LOST, state="running"), "failed", "GPU 7: GPU is lost", "reset or replaced")
     [found] = judge_gpus([node(gpu(97), name="a"), node(LOST, name="b")])
     assert found.issue == "GPU 7 of b: GPU is lost"
-
-
-def test_a_broken_gpu_whose_number_is_not_known_is_not_called_none() -> None:
     only(on(gpu(97), Gpu(None, error="Unable to determine the device handle")), "failed", "GPU ?: Unable to determine")
+    lost, spinning = on(*[gpu(100, 120, index) for index in range(7)], LOST, state="stalled", verdict="failed")
+    assert (lost.verdict, lost.issue) == ("failed", "GPU 7: GPU is lost")
+    assert spinning.verdict == "failed" and spinning.issue.startswith("GPUs 0-6 at 100 % utilization but idle power")
 
 
 def test_full_load_at_idle_power_is_a_collective_that_waits() -> None:
@@ -157,36 +118,20 @@ def test_full_load_at_idle_power_is_a_collective_that_waits() -> None:
     only(on(*spinning, state="running"), "warning", words, "explain_training")
     only(on(*spinning), "warning", "ranks are waiting in a collective")
     only(on(*spinning, state="stalled", verdict="failed"), "failed", "ranks are waiting in a collective", "rank")
+    only(on(gpu(92, power=0.35 * 700)), "warning", "92 % utilization but idle power")
+    assert gpu_mode(92, 0.35) == "spinning"
 
 
 def test_one_idle_gpu_of_eight_is_named_where_a_program_is_loaded_on_it() -> None:
     others = [gpu(97, index=index) for index in range(7)]
     left = replace(gpu(0, index=7), memory_used_mb=40000.0)
-    only(
-        on(*others, left, state="running"),
-        "warning",
-        "GPU 7 idle with memory in use, while other GPUs are busy",
-        "nvidia",
-    )
+    words = "GPU 7 idle with memory in use, while other GPUs are busy"
+    only(on(*others, left, state="running"), "warning", words, "nvidia")
 
 
-@pytest.mark.parametrize("memory", [0.0, 600.0, None])
-def test_a_gpu_that_nobody_uses_is_no_fault_of_the_training(memory: float | None) -> None:
-    assert on(gpu(97), replace(gpu(0, index=1), memory_used_mb=memory), state="running") == []
-
-
-def test_a_gpu_that_is_lost_does_not_hide_those_that_spin() -> None:
-    lost, spinning = on(*[gpu(100, 120, index) for index in range(7)], LOST, state="stalled", verdict="failed")
-    assert (lost.verdict, lost.issue) == ("failed", "GPU 7: GPU is lost")
-    assert spinning.verdict == "failed" and spinning.issue.startswith("GPUs 0-6 at 100 % utilization but idle power")
-
-
-def test_those_that_spin_beside_one_that_works_are_named_and_no_failure() -> None:
+def test_those_that_spin_beside_one_that_works_are_named_with_their_nodes() -> None:
     found = on(gpu(97), gpu(100, 120, 1), gpu(100, 120, 2), gpu(100, 120, 5), state="stalled", verdict="failed")
     only(found, "warning", "GPUs 1-2+5 at 100 % utilization but idle power")
-
-
-def test_those_that_spin_are_named_with_their_nodes() -> None:
     spinning = [gpu(100, 120, index) for index in range(2)]
     [found] = judge_gpus([node(*spinning, name="trainer-0"), node(spinning[1], gpu(97), name="eval-0"), node(name="c")])
     assert found.issue.startswith("all 2 GPUs of trainer-0, GPU 1 of eval-0 at 100 %")
@@ -194,90 +139,37 @@ def test_those_that_spin_are_named_with_their_nodes() -> None:
     assert "GPU 0 of n-3, and GPUs of 5 more nodes at 100 %" in found.issue
 
 
-def test_idle_and_spinning_are_what_they_are_for_every_other_judgement() -> None:
-    only(on(gpu(92, power=0.35 * 700)), "warning", "92 % utilization but idle power")
-    assert gpu_mode(92, 0.35) == "spinning"
-
-
-def test_full_load_at_full_power_or_without_power_is_no_finding() -> None:
-    assert on(gpu(100, power=690), state="running") == [] == on(gpu(100, power=None), state="running")
-
-
-# ---------------------------------------------------------------- job
-
-
-def test_the_judges_verdict_on_a_job_is_a_finding_in_its_words() -> None:
+def test_the_judges_verdict_on_a_job_is_a_finding_with_a_remedy() -> None:
     stalled = Verdict("stalled", "failed", "no step for 20m, limit 7m30s: GPUs idle", remedies=("look", "py-spy dump"))
     [found] = judge_job("raysubmit_1", stalled)
     assert (found.verdict, found.remedy) == ("failed", "look; py-spy dump")
     assert found.issue == "job raysubmit_1: stalled: no step for 20m, limit 7m30s: GPUs idle"
-
-
-@pytest.mark.parametrize(
-    ("state", "verdict", "remedy"),
-    [
+    for state, verdict, remedy in [
         ("failed", "failed", "read the end of its log"),
         ("slow", "warning", "compare the GPUs"),
         ("stopped", "warning", "start it again"),
         ("unknown", "unknown", "check the end of its log"),
-    ],
-)
-def test_whatever_is_not_ok_has_a_remedy(state: str, verdict: str, remedy: str) -> None:
-    only(judge_job("raysubmit_1", Verdict(state, verdict, "exit code 3")), verdict, "exit code 3", remedy)
+    ]:
+        only(judge_job("raysubmit_1", Verdict(state, verdict, "exit code 3")), verdict, "exit code 3", remedy)
+    for state in ("starting", "running", "finished"):
+        assert judge_job("raysubmit_1", Verdict(state, "ok", "step 5 of 100")) == []
 
 
-@pytest.mark.parametrize("state", ["starting", "running", "finished"])
-def test_a_job_that_is_well_needs_no_word(state: str) -> None:
-    assert judge_job("raysubmit_1", Verdict(state, "ok", "step 5 of 100")) == []
-
-
-# ---------------------------------------------------------------- Ray
-
-
-def test_gpus_that_nobody_asked_ray_for_are_a_warning() -> None:
+def test_ray_is_well_unless_gpus_are_not_asked_for_or_requests_cannot_be_met() -> None:
     only(judge_ray(RayResources(0, 8, 1, 96)), "warning", "Ray has GPUs available but none allocated", "num_gpus")
-
-
-@pytest.mark.parametrize(
-    "ray",
-    [RayResources(8, 8, 1, 96), RayResources(0, 0, 1, 96), RayResources(None, None, 1, 96), RayResources(0.5, 8, 1, 2)],
-)
-def test_a_cluster_in_use_or_without_gpus_is_well(ray: RayResources) -> None:
-    assert judge_ray(ray) == []
-
-
-def test_an_allocation_that_is_not_known_is_not_none() -> None:
-    assert judge_ray(RayResources(None, 8, None, None)) == []
-
-
-def test_what_ray_cannot_place_is_a_warning_that_names_it() -> None:
     found = judge_ray(RayResources(8, 8, 1, 96, ("{'GPU': 99.0}: 1+ pending tasks/actors",)))
     only(found, "warning", "Ray cannot satisfy these resource requests: {'GPU': 99.0}", "resources")
+    for ray in [(8, 8, 1, 96), (0, 0, 1, 96), (None, None, 1, 96), (0.5, 8, 1, 2), (None, 8, None, None)]:
+        assert judge_ray(RayResources(*ray)) == []
 
 
-# ---------------------------------------------------------------- EFA
-
-
-def test_tcp_where_there_is_efa_is_a_failure() -> None:
+def test_tcp_is_a_failure_where_there_is_efa_and_else_a_warning() -> None:
     only(judge_efa([False, False], 8), "failed", "EFA not active -- NCCL using TCP sockets", "NCCL_NET=ofi")
     assert "Set NCCL_NET=ofi" in judge_efa([False], 4)[0].issue and "4 EFA ports" in judge_efa([False], 4)[0].issue
-
-
-def test_tcp_where_there_is_no_efa_is_a_warning() -> None:
     only(judge_efa([False], 0), "warning", "EFA not active -- NCCL using TCP sockets")
-
-
-def test_one_pod_that_fell_back_is_named_by_its_share() -> None:
     only(judge_efa([True, False, True], 12), "failed", "on 1 of 3 pods")
-
-
-def test_what_nothing_shows_is_no_finding(subtests: pytest.Subtests) -> None:
     for active in [[], [None], [True], [True, None], [None, None]]:
-        with subtests.test(active=active):
-            assert judge_efa(active, 4) == []
-
-
-# ---------------------------------------------------------------- pods, disks
+        assert judge_efa(active, 4) == []
 
 
 NOW = 1_900_000_000.0
@@ -287,15 +179,7 @@ def pod(phase: str = "Running", ready: bool = True, restarts: int = 0, **more: A
     return PodState("head", phase, ready, restarts, **more)
 
 
-def test_a_pod_that_runs_is_well() -> None:
-    assert judge_pod("head", pod(), NOW) == []
-
-
-def test_a_pod_that_is_not_there_is_a_failure() -> None:
-    only(judge_pod("head", None, NOW), "failed", "pod head does not exist", "new name")
-
-
-def test_what_kubernetes_says_of_a_pod_has_a_verdict_and_a_remedy(subtests: pytest.Subtests) -> None:
+def test_what_kubernetes_says_of_a_pod_has_a_verdict_and_a_remedy() -> None:
     for state, verdict, words, remedy in [
         (pod(ready=False, restarts=3, reason="OOMKilled"), "failed", "OOMKilled (3 restarts)", "memory limit"),
         (pod(ready=True, restarts=1, reason="OOMKilled"), "warning", "ran out of memory", "memory limit"),
@@ -310,8 +194,12 @@ def test_what_kubernetes_says_of_a_pod_has_a_verdict_and_a_remedy(subtests: pyte
         (pod("Failed", False, reason="Error"), "failed", "head is Failed", "describe"),
         (pod("Succeeded", False), "warning", "has finished (Succeeded)", "kubectl logs"),
     ]:
-        with subtests.test(state=state, verdict=verdict, words=words, remedy=remedy):
-            only(judge_pod("head", state, NOW), verdict, words, remedy)
+        only(judge_pod("head", state, NOW), verdict, words, remedy)
+    assert judge_pod("head", pod(), NOW) == []
+    only(judge_pod("head", None, NOW), "failed", "pod head does not exist", "new name")
+    for phase, deleting in ("Unknown", False), ("Running", True):  # the last that its node said
+        lost = pod(phase, False, reason="NodeLost", deleting=deleting)
+        only(judge_pod("head", lost, NOW), "unknown", "the state of pod head is unknown (NodeLost)")
 
 
 def test_a_restart_is_told_with_its_container_and_age_for_a_day() -> None:
@@ -320,13 +208,7 @@ def test_a_restart_is_told_with_its_container_and_age_for_a_day() -> None:
     assert judge_pod("head", state, NOW + 86_400) == []
 
 
-def test_a_pod_of_a_node_that_is_away_is_unknown_and_not_dead() -> None:
-    for phase, deleting in ("Unknown", False), ("Running", True):  # the last that its node said
-        lost = pod(phase, False, reason="NodeLost", deleting=deleting)
-        only(judge_pod("head", lost, NOW), "unknown", "the state of pod head is unknown (NodeLost)")
-
-
-def test_a_pod_is_judged_by_the_container_that_trains(subtests: pytest.Subtests) -> None:
+def test_a_pod_is_judged_by_the_container_that_trains() -> None:
     of = {"containers": ("train", "proxy"), "main_container": "train"}
     done, failed = ContainerEnd("Completed", 0, None), ContainerEnd("Error", 1, None)
     beside = {"reason": "CrashLoopBackOff", "ended_container": "proxy", "exit_code": 2}
@@ -338,11 +220,10 @@ def test_a_pod_is_judged_by_the_container_that_trains(subtests: pytest.Subtests)
         (beside, "warning", "CrashLoopBackOff"),
         (again, "failed", "its container finishes, and is started again"),
     ]:
-        with subtests.test(more=more):
-            only(judge_pod("head", pod(ready=False, **of, **more), NOW), verdict, words)
+        only(judge_pod("head", pod(ready=False, **of, **more), NOW), verdict, words)
 
 
-def test_a_pod_that_cannot_start_on_its_node_has_failed_and_one_that_starts_again_has_not() -> None:
+def test_a_pod_that_cannot_start_has_failed_and_one_that_starts_again_has_not() -> None:
     state = {"node": "n", "reason": "CreateContainerConfigError", "message": "no secret"}
     only(judge_pod("head", pod("Pending", False, **state), NOW), "failed", "(CreateContainerConfigError): no secret")
     state = {"node": "n", "terminated": "OOMKilled", "restarts": 1}
@@ -352,12 +233,7 @@ def test_a_pod_that_cannot_start_on_its_node_has_failed_and_one_that_starts_agai
     only(judge_pod("head", pod("Pending", False, **crash), NOW), "failed", "(CrashLoopBackOff, container fetch)")
 
 
-@pytest.mark.parametrize(
-    ("percent", "verdict"), [(95.0, "warning"), (98.9, "warning"), (99.0, "failed"), (100.0, "failed")]
-)
-def test_a_full_disk_is_named_with_its_place(percent: float, verdict: str) -> None:
-    only(judge_disk("head", "/data", percent), verdict, "head: /data is", "old checkpoints")
-
-
-def test_a_disk_with_room_is_well() -> None:
+def test_a_full_disk_is_named_with_its_place_and_one_with_room_is_well() -> None:
+    for percent, verdict in [(95.0, "warning"), (98.9, "warning"), (99.0, "failed"), (100.0, "failed")]:
+        only(judge_disk("head", "/data", percent), verdict, "head: /data is", "old checkpoints")
     assert judge_disk("head", "/data", 94.9) == []

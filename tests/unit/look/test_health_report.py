@@ -76,10 +76,8 @@ def test_every_documented_key_has_its_value() -> None:
     job = report["job"]
     assert job and (job["status"], job["step"]) == ("RUNNING", 5)
     assert (job["state"], job["verdict"]) == ("running", "ok") and job["reason"].startswith("step 5 of 100")
-    assert [(pod["pod"], pod["phase"], pod["error"]) for pod in report["pods"]] == [
-        (HEAD, "Running", None),
-        (WORKER, "Running", None),
-    ]
+    pods = [(pod["pod"], pod["phase"], pod["error"]) for pod in report["pods"]]
+    assert pods == [(HEAD, "Running", None), (WORKER, "Running", None)]
     assert [(disk["path"], disk["used_percent"]) for disk in report["disk"]][:2] == [("/", 50.0), ("/c", 90.0)]
 
 
@@ -108,53 +106,41 @@ def documented(report: dict[str, Any], kind: Any) -> None:
     assert set(report) == set(kind.__annotations__), kind
 
 
-@pytest.mark.parametrize(
-    ("head", "pods"),
-    [
+def test_the_keys_are_the_same_whatever_happened_and_all_of_it_is_json() -> None:
+    for head, pods in [
         (WELL, None),
         (TargetUnreachable("gone"), CommandTimedOut("no answer")),
         ({**WELL, "gpu": Reply("", 127, 0.1), "disk": "", "efa": "", "checkpoints": ""}, []),
-    ],
-)
-def test_the_keys_are_the_same_whatever_happened_and_all_of_it_is_json(head: Any, pods: Any) -> None:
-    report, _ = report_of(head, worker=WELL, pods=pods, job_id="job1")
-    documented(report, HealthReport)  # type: ignore[arg-type]
-    for key, kind in (("gpu", "HealthGpuReport"), ("efa", "HealthEfaReport"), ("ray", "HealthRayReport")):
-        documented(report[key], getattr(reports, kind))  # type: ignore[literal-required]
-    documented(report["checkpoints"], reports.HealthCheckpointReport)  # type: ignore[arg-type]
-    documented(report["job"], reports.JobReport)  # type: ignore[arg-type]
-    for key, kind in (("pods", "PodReport"), ("disk", "DiskReport")):
-        for each in report[key]:  # type: ignore[literal-required]
-            documented(each, getattr(reports, kind))
-    for each in report["gpu"]["per_node"]:
-        documented(each, reports.NodeGpuReport)  # type: ignore[arg-type]
-    assert len(report["issues"]) == len(report["remedies"]) and all(report["remedies"])
-    assert json.loads(json.dumps(report)) == report
+    ]:
+        report, _ = report_of(head, worker=WELL, pods=pods, job_id="job1")
+        documented(report, HealthReport)  # type: ignore[arg-type]
+        for key, kind in (("gpu", "HealthGpuReport"), ("efa", "HealthEfaReport"), ("ray", "HealthRayReport")):
+            documented(report[key], getattr(reports, kind))  # type: ignore[literal-required]
+        documented(report["checkpoints"], reports.HealthCheckpointReport)  # type: ignore[arg-type]
+        documented(report["job"], reports.JobReport)  # type: ignore[arg-type]
+        for key, kind in (("pods", "PodReport"), ("disk", "DiskReport")):
+            for each in report[key]:  # type: ignore[literal-required]
+                documented(each, getattr(reports, kind))
+        for each in report["gpu"]["per_node"]:
+            documented(each, reports.NodeGpuReport)  # type: ignore[arg-type]
+        assert len(report["issues"]) == len(report["remedies"]) and all(report["remedies"])
+        assert json.loads(json.dumps(report)) == report
 
 
 def test_one_exec_per_pod_and_one_look_at_kubernetes() -> None:
     _, transport = report_of(worker=WELL, job_id="job1")
     execs = [call for call in transport.calls if "exec" in call]
     assert len(execs) == 2 and len(transport.calls) == 3
-
-
-def test_the_head_is_asked_once_whether_it_is_named_among_all_pods_or_not() -> None:
     for others in (None, [], [HEAD], [HEAD, HEAD]):
         transport = FakeTargets({HEAD: WELL}, [pod_json(HEAD)])
         report = get_training_health(HEAD, "/c", others, transport=transport)
         assert len(report["pods"]) == 1 and sum("exec" in call for call in transport.calls) == 1
 
 
-# ---------------------------------------------------------------- what is wrong
-
-
-def test_idle_gpus_are_unhealthy() -> None:
+def test_idle_gpus_are_unhealthy_and_those_that_spin_beside_a_lost_one_are_told() -> None:
     report, _ = report_of(gpu=IDLE, job_id="job1")
     assert (report["verdict"], report["healthy"]) == ("failed", False)
     assert issue(report, "GPU utilization < 10% -- training may not be running although the job is RUNNING")
-
-
-def test_seven_gpus_that_spin_beside_a_lost_one_are_both_told() -> None:
     row, lost = GPU.partition("\n")[0].replace("97, 40", "100, 40").replace("650.25", "110.00"), "[GPU is lost]"
     rows = [row.replace("0, GPU-1", f"{index}, GPU-{index}", 1) for index in range(7)]
     rows.append(", ".join(["7", "GPU-7", "NVIDIA H100", *[lost] * 8]))
@@ -162,24 +148,18 @@ def test_seven_gpus_that_spin_beside_a_lost_one_are_both_told() -> None:
     assert issue(report, "GPU 7: ") and issue(report, "GPUs 0-6 at 100 % utilization but idle power (110 of 700 W)")
 
 
-def test_tcp_on_a_node_with_efa_is_unhealthy() -> None:
+def test_tcp_is_unhealthy_where_there_is_efa_and_no_log_is_no_verdict() -> None:
     report, _ = report_of(efa=TCP)
     assert report["verdict"] == "failed" and report["efa"]["transport"] == "socket (TCP fallback)"
     assert "NCCL_NET=ofi" in issue(report, "EFA not active -- NCCL using TCP sockets")
-
-
-def test_no_nccl_logs_are_no_verdict() -> None:
     report, _ = report_of(efa="efa 4 0\n")
     assert report["healthy"] and report["efa"]["transport"] == "no NCCL logs yet" and report["efa"]["active"] is None
-
-
-def test_pods_that_differ_are_mixed() -> None:
     report, _ = report_of(worker={**WELL, "efa": TCP})
     assert report["efa"]["transport"] == "mixed" and report["efa"]["active"] is False
     assert issue(report, "on 1 of 2 pods")
 
 
-def test_only_damaged_checkpoints_are_a_failure() -> None:
+def test_only_damaged_checkpoints_are_a_failure_and_none_yet_is_no_fault() -> None:
     damaged = SAVED + "bad truncated ./global_step_500/model.pt\n"
     report, _ = report_of(checkpoints=damaged)
     assert report["healthy"] and report["checkpoints"]["latest_step"] == 400
@@ -188,31 +168,32 @@ def test_only_damaged_checkpoints_are_a_failure() -> None:
     report, _ = report_of(checkpoints=damaged + "bad truncated ./global_step_400/model.pt\n")
     assert report["verdict"] == "failed" and report["checkpoints"]["latest_step"] is None
     assert issue(report, "none of 2 checkpoints is complete")
-
-
-def test_no_checkpoints_yet_is_no_fault() -> None:
     for said in ("state=missing\n", "state=there\nnow 5\n"):
         report, _ = report_of(checkpoints=said)
-        assert report["healthy"] and (report["checkpoints"]["checkpoint_count"], report["checkpoints"]["error"]) == (
-            0,
-            None,
-        )
+        found = report["checkpoints"]
+        assert report["healthy"] and (found["checkpoint_count"], found["error"]) == (0, None)
+    damaged = "".join(f"bad truncated ./global_step_{step}/model.pt\n" for step in (400, 500))
+    report, _ = report_of(checkpoints=f"{SAVED}{damaged}cut\nlisted .\nrest 19 300\n")
+    saved = report["checkpoints"]
+    assert report["verdict"] == "unknown" and issue(report, "none of 21 checkpoints is known to be complete (19 not")
+    assert (saved["checkpoint_count"], saved["not_looked_at"], saved["latest_step"]) == (21, 19, None)
 
 
-def test_a_failed_job_and_a_full_disk_are_unhealthy() -> None:
+def test_a_job_that_failed_or_is_gone_and_a_full_disk_are_unhealthy() -> None:
     report, _ = report_of(job_id="job1", job=rest(json.dumps({**JOB, "status": "FAILED", "message": "exit 3"})))
     assert report["verdict"] == "failed" and issue(report, "job job1: failed at step 5 of 100: exit 3")
     report, _ = report_of(disk=DISK.replace("900 100", "995 5"))
     assert report["verdict"] == "failed" and issue(report, "/c is 100 % full")
+    report, _ = report_of(job_id="job1", job=rest("Job job1 does not exist", 404))
+    assert report["verdict"] == "failed" and issue(report, "no job job1")
 
 
 def test_the_one_judge_decides_of_a_job() -> None:
     report, _ = report_of(job_id="job1", log="file 5000 2000 9200\nstep 5/100 loss: 0.5\n")
     job = report["job"]
     assert job and (job["state"], job["verdict"]) == ("stalled", "failed") and report["verdict"] == "failed"
-    assert issue(report, f"job job1: stalled: {job['reason']}") and "stalled, see below" in format_training_health(
-        report
-    )
+    assert issue(report, f"job job1: stalled: {job['reason']}")
+    assert "stalled, see below" in format_training_health(report)
     report, _ = report_of(job_id="job1", job=rest(json.dumps({**JOB, "status": "BOILING"})), gpu=IDLE)
     assert report["job"] and report["job"]["state"] != "finished" and report["verdict"] == "failed"
     report, _ = report_of(job_id="job1", job=rest(json.dumps({**JOB, "status": "SUCCEEDED"})), gpu=IDLE)
@@ -249,20 +230,12 @@ def test_a_job_whose_processes_write_is_not_stalled_yet() -> None:
     assert report["job"] and report["job"]["state"] != "stalled"
 
 
-def test_a_job_that_is_not_there_is_unhealthy() -> None:
-    report, _ = report_of(job_id="job1", job=rest("Job job1 does not exist", 404))
-    assert report["verdict"] == "failed" and issue(report, "no job job1")
-
-
-# ---------------------------------------------------------------- unknown
-
-
-@pytest.mark.parametrize("error", [TargetUnreachable("no route to host"), CommandTimedOut("no answer")])
-def test_a_pod_that_cannot_be_asked_is_unknown_and_the_rest_is_still_reported(error: Exception) -> None:
-    report, _ = report_of(worker=error)
-    assert (report["verdict"], report["healthy"]) == ("unknown", False)
-    assert issue(report, f"pod {WORKER} could not be queried: {error}")
-    assert report["gpu"]["total_gpus"] == 1 and report["gpu"]["per_node"][1]["error"] == str(error)
+def test_a_pod_that_cannot_be_asked_is_unknown_and_the_rest_is_still_reported() -> None:
+    for error in (TargetUnreachable("no route to host"), CommandTimedOut("no answer")):
+        report, _ = report_of(worker=error)
+        assert (report["verdict"], report["healthy"]) == ("unknown", False)
+        assert issue(report, f"pod {WORKER} could not be queried: {error}")
+        assert report["gpu"]["total_gpus"] == 1 and report["gpu"]["per_node"][1]["error"] == str(error)
 
 
 def test_a_head_that_cannot_be_asked_is_said_once_and_so_is_what_to_do() -> None:
@@ -279,18 +252,15 @@ def test_this_machine_without_a_gpu_is_told_nothing_of_pods() -> None:
     assert "  GPUs         unknown, see below\n" in format_training_health(report)
 
 
-def test_a_pod_that_is_gone_is_a_failure() -> None:
+def test_a_pod_that_is_gone_is_a_failure_and_kubernetes_away_hides_no_pod() -> None:
     report, _ = report_of(worker=TargetNotFound("not found"), pods=[pod_json(HEAD)])
     assert report["verdict"] == "failed" and issue(report, f"pod {WORKER} does not exist")
-
-
-def test_kubernetes_that_cannot_be_asked_hides_no_pod_that_answers() -> None:
     report, _ = report_of(pods=TargetUnreachable("API server down"))
     assert report["healthy"] and report["pods"][0]["phase"] is None
     assert report["pods"][0]["error"] == "API server down"
 
 
-def test_what_could_not_be_read_is_unknown_and_never_healthy(subtests: pytest.Subtests) -> None:
+def test_what_could_not_be_read_is_unknown_and_never_healthy() -> None:
     for name, reply, words in [
         ("gpu", Reply("", 137, 10.0), "Could not read GPU utilization from any node"),
         ("gpu", Reply("", 127, 0.1), "Could not read GPU utilization from any node"),
@@ -299,17 +269,16 @@ def test_what_could_not_be_read_is_unknown_and_never_healthy(subtests: pytest.Su
         ("job", rest("Unauthorized", 401), "job job1 could not be queried"),
         ("resources", cli("sh: ray: not found", 127), "Ray could not be queried"),
     ]:
-        with subtests.test(name=name, reply=reply, words=words):
-            report, _ = report_of(job_id="job1", **{name: reply})
-            assert (report["verdict"], report["healthy"]) == ("unknown", False) and issue(report, words)
+        report, _ = report_of(job_id="job1", **{name: reply})
+        assert (report["verdict"], report["healthy"]) == ("unknown", False) and issue(report, words)
 
 
-@pytest.mark.parametrize(
-    "gpu", [Reply("", 137, 10.0), "Failed to initialize NVML: Driver/library version mismatch\n-- processes --\n"]
-)
-def test_one_node_whose_gpus_cannot_be_read_is_not_healthy(gpu: Any) -> None:
-    report, _ = report_of(worker={**WELL, "gpu": gpu})
-    assert report["verdict"] == "unknown" and issue(report, "Could not query the GPUs")
+def test_one_node_whose_gpus_cannot_be_read_is_not_healthy_unless_it_has_none() -> None:
+    for gpu in [Reply("", 137, 10.0), "Failed to initialize NVML: Driver/library version mismatch\n-- processes --\n"]:
+        report, _ = report_of(worker={**WELL, "gpu": gpu})
+        assert report["verdict"] == "unknown" and issue(report, "Could not query the GPUs")
+    report, _ = report_of({**WELL, "gpu": Reply("", 127, 0.1)}, worker=WELL)
+    assert report["healthy"] and report["gpu"]["total_gpus"] == 1
 
 
 def test_a_ray_that_has_just_started_does_not_have_zero_gpus() -> None:
@@ -317,14 +286,6 @@ def test_a_ray_that_has_just_started_does_not_have_zero_gpus() -> None:
     report, _ = report_of(job_id="job1", resources=rest(starting))
     assert (report["verdict"], report["ray"]["gpus_available"]) == ("unknown", None)
     assert issue(report, "no node has reported its resources yet") and "0/0" not in format_training_health(report)
-
-
-def test_a_head_without_gpus_is_healthy_where_the_workers_have_some() -> None:
-    report, _ = report_of({**WELL, "gpu": Reply("", 127, 0.1)}, worker=WELL)
-    assert report["healthy"] and report["gpu"]["total_gpus"] == 1
-
-
-# ---------------------------------------------------------------- as text
 
 
 @pytest.mark.parametrize("head", [WELL, TargetUnreachable("gone"), {**WELL, "gpu": Reply("", 127, 0.1)}])
@@ -335,14 +296,6 @@ def test_the_report_as_text_never_shows_none(head: Any, capsys: pytest.CaptureFi
     assert all(each in text for each in [*report["issues"], *report["remedies"]])
     print_training_health(report)
     assert capsys.readouterr().out == text + "\n"
-
-
-def test_damaged_newest_checkpoints_before_unseen_ones_are_unknown() -> None:
-    damaged = "".join(f"bad truncated ./global_step_{step}/model.pt\n" for step in (400, 500))
-    report, _ = report_of(checkpoints=f"{SAVED}{damaged}cut\nlisted .\nrest 19 300\n")
-    saved = report["checkpoints"]
-    assert report["verdict"] == "unknown" and issue(report, "none of 21 checkpoints is known to be complete (19 not")
-    assert (saved["checkpoint_count"], saved["not_looked_at"], saved["latest_step"]) == (21, 19, None)
 
 
 def test_an_unreadable_log_leaves_the_job_unknown() -> None:

@@ -14,25 +14,19 @@ def kept(text: str, fds: str = f"|6 -> {RUN}/logs/debug.log", **changes: str) ->
     return [each.sources for each in found({**PIPE, "fds": PIPE["fds"] + fds, **changes}, kept=text)]
 
 
-def test_the_wandb_output_is_that_of_the_open_run() -> None:
+def test_the_wandb_output_is_that_of_the_open_run_and_tells_more_than_a_table() -> None:
     assert kept(f"btime 1000\n1990 {COPY}\n1999 /w/wandb/run-2-other/files/output.log") == [(COPY,)]
     assert kept(f"btime 1000\n1990 {COPY}", fds="") == [()]
     assert kept("btime 1000\n") == [()], "nothing was kept"
-
-
-def test_logs_of_wandb_itself_are_no_output() -> None:
     fds = "|7 -> /root/.cache/wandb/logs/core-debug-20261127_134602.log|8 -> /w/wandb/run-1/logs/debug-internal.log"
     assert found({**PIPE, "fds": PIPE["fds"] + fds})[0].logs == ()
+    assert kept(f"btime 1000\n1990 {TABLE}\n1990 {COPY}")[0][0] == COPY
 
 
 def test_a_table_counts_that_was_written_since_the_training_began() -> None:
     assert kept(f"btime 1000\n1050 {TABLE}") == [("metrics:/w/lightning_logs/version_2/metrics.csv",)]
     assert kept(f"btime 1000\n1040 {TABLE}") == [()], "it began 50 seconds after the boot"
     assert kept(f"btime 1000\n{TABLE}") == kept(f"{TABLE}") == kept("btime 1000\n1999 /x/metrics.csv") == [()]
-
-
-def test_the_copy_of_the_output_tells_more_than_a_table() -> None:
-    assert kept(f"btime 1000\n1990 {TABLE}\n1990 {COPY}")[0][0] == COPY
 
 
 def test_a_table_in_the_folder_of_two_trainings_is_nobodys() -> None:

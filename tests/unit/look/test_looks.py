@@ -38,36 +38,21 @@ def looks(store: Store | None, key: str = "local job") -> Looks:
 @pytest.mark.parametrize("seen", [SEEN, Observation(5.0, None), Observation(5.0, 0, loss=0.0, is_running=False)])
 def test_an_observation_is_the_same_for_the_next_command(store: Store, seen: Observation) -> None:
     looks(store).add(seen)
-    assert looks(store).all() == (seen,)
+    assert looks(store).all() == (seen,) and looks(store, "local other").all() == ()
 
 
-def test_what_is_not_known_takes_no_room(store: Store) -> None:
+def test_what_is_not_known_takes_no_room_and_what_is_newer_is_left_out(store: Store) -> None:
     looks(store).add(Observation(5.0, None))
     assert store.looks("local job") == ['{"timestamp": 5.0, "step": null}']
+    store.add_look("local new", 1.0, {"timestamp": 1.0, "step": 2, "moon_phase": 0.5})
+    assert looks(store, "local new").all() == (Observation(1.0, 2),)
 
 
-def test_what_cannot_be_read_is_no_observation(store: Store, subtests: pytest.Subtests) -> None:
-    for kept in [
-        {},
-        {"step": 3},
-        {"timestamp": "soon"},
-        {"timestamp": 1.0, "status": "NEW"},
-        {"timestamp": 1, "failure": 7},
-    ]:
-        with subtests.test(kept=kept):
-            store.add_look("local job", 1.0, kept)
-            assert looks(store).all() == ()
-
-
-def test_what_a_later_version_has_added_is_left_out(store: Store) -> None:
-    store.add_look("local job", 1.0, {"timestamp": 1.0, "step": 2, "moon_phase": 0.5})
-    assert looks(store).all() == (Observation(1.0, 2),)
-
-
-def test_one_command_judges_with_what_another_saw(store: Store) -> None:
-    looks(store).add(SEEN)
-    assert looks(store).all() == (SEEN,)
-    assert looks(store, "local other").all() == ()
+def test_what_cannot_be_read_is_no_observation(store: Store) -> None:
+    odd = {"timestamp": 1.0, "status": "NEW"}
+    for kept in [{}, {"step": 3}, {"timestamp": "soon"}, odd, {"timestamp": 1, "failure": 7}]:
+        store.add_look("local job", 1.0, kept)
+        assert looks(store).all() == ()
 
 
 def test_a_training_is_the_same_one_however_it_is_named() -> None:
@@ -78,19 +63,16 @@ def test_a_training_is_the_same_one_however_it_is_named() -> None:
     assert look_key(target, by_pid, None) == "ssh://box pid 7"
 
 
-def test_looks_from_the_time_before_a_clock_was_set_back_are_forgotten(store: Store) -> None:
-    seen = looks(store)
-    for timestamp in (10.0, 20.0, 9000.0, 30.0):
-        seen.add(Observation(timestamp, None))
-    assert [each.timestamp for each in seen.all()] == [10.0, 20.0, 30.0]
-    assert [each.timestamp for each in looks(store).all()] == [10.0, 20.0, 30.0]
-
-
-def test_who_looks_often_keeps_a_look_now_and_then(store: Store) -> None:
+def test_looks_are_kept_now_and_then_and_forgotten_when_a_clock_is_set_back(store: Store) -> None:
     seen = looks(store)
     for second in range(25):
         seen.add(Observation(float(second), 7))
     assert len(seen.all()) == 25 and [each.timestamp for each in looks(store).all()] == [0.0, 10.0, 20.0]
+    other = looks(store, "local other")
+    for timestamp in (10.0, 20.0, 9000.0, 30.0):
+        other.add(Observation(timestamp, None))
+    assert [each.timestamp for each in other.all()] == [10.0, 20.0, 30.0]
+    assert [each.timestamp for each in looks(store, "local other").all()] == [10.0, 20.0, 30.0]
 
 
 def test_many_looks_are_thinned_and_the_newest_and_the_first_are_kept(store: Store) -> None:

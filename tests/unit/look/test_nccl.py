@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from training_monitor.core.models import NcclTransport
 from training_monitor.look.nccl import parse_nccl_transport
 
@@ -12,44 +10,32 @@ def lines(*said: str, process: str = "node-1:100:200 [0]") -> str:
     return "\n".join(f"{process} NCCL INFO {text}" for text in said)
 
 
-@pytest.mark.parametrize(
-    ("said", "nics"),
-    [
+def test_the_provider_line_proves_efa_in_every_version() -> None:
+    for said, nics in [
         ("NET/OFI Selected Provider is efa", None),
         ("NET/OFI Selected Provider is efa (found 4 nics)", 4),
         ("NET/OFI Selected provider is efa, fabric is efa-direct (found 16 nics)", 16),
-    ],
-)
-def test_the_provider_line_proves_efa_in_every_version(said: str, nics: int | None) -> None:
-    found = parse_nccl_transport(lines("NET/OFI Initializing aws-ofi-nccl 1.14.0", said, "Using network AWS Libfabric"))
-    assert (found.transport, found.provider, found.nics) == ("efa", "efa", nics)
-    assert found.plugin_version == "1.14.0"
-    assert said in (found.evidence or "")
-
-
-def test_the_network_name_alone_does_not_prove_efa() -> None:
-    assert parse_nccl_transport(lines("Using network AWS Libfabric")).transport == "unknown"
-
-
-def test_libfabric_over_tcp_is_a_fallback() -> None:
+    ]:
+        text = lines("NET/OFI Initializing aws-ofi-nccl 1.14.0", said, "Using network AWS Libfabric")
+        found = parse_nccl_transport(text)
+        assert (found.transport, found.provider, found.nics) == ("efa", "efa", nics)
+        assert found.plugin_version == "1.14.0"
+        assert said in (found.evidence or "")
     text = lines("NET/OFI Selected Provider is tcp;ofi_rxm (found 1 nics)", "Using network AWS Libfabric")
     assert (parse_nccl_transport(text).transport, parse_nccl_transport(text).provider) == ("fallback", "tcp;ofi_rxm")
 
 
-@pytest.mark.parametrize(
-    ("said", "gpudirect"),
-    [
+def test_a_channel_over_libfabric_is_efa() -> None:
+    for said, gpudirect in [
         ("Ring 00 : 0 -> 1 [send] via NET/AWS Libfabric/0/GDRDMA", True),
         ("Channel 00 : 0[1a0] -> 1[1b0] [send] via NET/AWS Libfabric/0", False),
         ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0/GDRDMA/Shared", True),
-    ],
-)
-def test_a_channel_over_libfabric_is_efa(said: str, gpudirect: bool) -> None:
-    found = parse_nccl_transport(lines(said))
-    assert (found.transport, found.gpudirect_rdma) == ("efa", gpudirect)
+    ]:
+        found = parse_nccl_transport(lines(said))
+        assert (found.transport, found.gpudirect_rdma) == ("efa", gpudirect)
 
 
-def test_a_network_or_its_failure_is_named(subtests: pytest.Subtests) -> None:
+def test_a_network_or_its_failure_is_named() -> None:
     for said, transport in [
         ("Using network Socket", "socket"),
         ("Using internal Network Socket", "socket"),
@@ -63,11 +49,10 @@ def test_a_network_or_its_failure_is_named(subtests: pytest.Subtests) -> None:
         ("NET/OFI No eligible providers were found", "fallback"),
         ("NET/Plugin : No plugin found (libnccl-net.so), using internal implementation", "fallback"),
     ]:
-        with subtests.test(said=said, transport=transport):
-            assert parse_nccl_transport(lines(said)).transport == transport
+        assert parse_nccl_transport(lines(said)).transport == transport
 
 
-def test_probing_lines_decide_nothing(subtests: pytest.Subtests) -> None:
+def test_probing_lines_decide_nothing() -> None:
     for said in [
         "NET/Plugin: Failed to find ncclNetPlugin_v8 symbol.",
         "NET/Plugin: Failed to find ncclCollNetPlugin_v8 symbol.",
@@ -77,41 +62,32 @@ def test_probing_lines_decide_nothing(subtests: pytest.Subtests) -> None:
         "Init COMPLETE",
         "NET/OFI Initializing aws-ofi-nccl 1.14.0",
         "Connected all rings",
+        "Using network AWS Libfabric",
     ]:
-        with subtests.test(said=said):
-            assert parse_nccl_transport(lines(said)).transport == "unknown"
+        assert parse_nccl_transport(lines(said)).transport == "unknown"
 
 
-def test_no_plugin_and_a_socket_is_a_socket() -> None:
-    text = lines(
-        "NET/Plugin: No plugin found (libnccl-net.so)", "NET/Socket : Using [0]eth0:10.0.0.1<0>", "Using network Socket"
-    )
-    assert parse_nccl_transport(text).transport == "socket"
+def test_a_chosen_socket_wins_over_a_missing_plugin_and_found_devices() -> None:
+    for said in (
+        ["NET/Plugin: No plugin found (libnccl-net.so)", "NET/Socket : Using [0]eth0:10.0.0.1<0>"],
+        ["NET/IB : Using [0]mlx5_0:1/IB"],
+    ):
+        assert parse_nccl_transport(lines(*said, "Using network Socket")).transport == "socket"
 
 
-def test_a_chosen_socket_wins_over_the_infiniband_devices_found() -> None:
-    assert parse_nccl_transport(lines("NET/IB : Using [0]mlx5_0:1/IB", "Using network Socket")).transport == "socket"
-
-
-def test_the_newest_initialisation_wins() -> None:
+def test_the_newest_initialisation_wins_and_ranks_that_share_a_log_are_one() -> None:
     efa = lines("NET/OFI Selected Provider is efa (found 4 nics)", "Using network AWS Libfabric")
     socket = lines("NCCL version 2.21.5", "Using network Socket", process="node-1:900:901 [0]")
     assert parse_nccl_transport(f"{efa}\n{socket}") == NcclTransport(
         "socket", evidence="node-1:900:901 [0] NCCL INFO Using network Socket"
     )
     assert parse_nccl_transport(f"{socket}\n{efa}").transport == "efa"
-
-
-def test_ranks_that_share_a_log_are_one_initialisation() -> None:
     first = lines("NET/OFI Selected Provider is efa (found 4 nics)", "Using network AWS Libfabric")
     second = lines("NET/OFI Using aws-ofi-nccl 1.5.0aws", "Using network AWS Libfabric", process="node-1:101:201 [1]")
     assert parse_nccl_transport(f"{first}\n{second}").transport == "efa"
 
 
-def test_a_log_without_nccl_is_unknown() -> None:
+def test_a_log_without_nccl_is_unknown_and_evidence_is_cut() -> None:
     assert parse_nccl_transport("step 3/10 loss 0.5\nlr 0.1") == NcclTransport("unknown")
     assert parse_nccl_transport("") == NcclTransport("unknown")
-
-
-def test_the_evidence_is_cut() -> None:
     assert len(parse_nccl_transport(lines("Using network Socket" + "x" * 900)).evidence or "") == 200

@@ -11,55 +11,41 @@ from training_monitor.look.nvidia_smi import GPU_FIELDS, GPU_FIELDS_MINIMAL, par
 ROW = "0, GPU-1a2b, NVIDIA H100 80GB HBM3, 97, 40, 70000, 81559, 650.25, 700.00, 61, Disabled"
 
 
-def test_a_full_row_is_read() -> None:
+def test_rows_are_read_full_minimal_and_with_units() -> None:
     assert len(ROW.split(",")) == len(GPU_FIELDS)
     gpu = Gpu(0, "GPU-1a2b", "NVIDIA H100 80GB HBM3", 97, 40, 70000, 81559, 650.25, 700, 61, False)
     assert parse_gpus(ROW) == GpuTable((gpu,))
-
-
-def test_a_minimal_row_is_read() -> None:
     row = "1, Tesla K80, 12, 100, 11441"
     assert len(row.split(",")) == len(GPU_FIELDS_MINIMAL)
     assert parse_gpus(row).gpus == (Gpu(1, None, "Tesla K80", 12, None, 100, 11441),)
-
-
-def test_units_are_accepted() -> None:
     gpu = parse_gpus("0, GPU-1, A10G, 35 %, 10 %, 512 MiB, 23028 MiB, 300.00 W, 300.00 W, 40, [N/A]").gpus[0]
     assert (gpu.utilization, gpu.memory_used_mb, gpu.power_draw_watts, gpu.mig_enabled) == (35, 512, 300, None)
+    name = "Some, Odd, Name"
+    assert parse_gpus(ROW.replace("NVIDIA H100 80GB HBM3", name)).gpus[0].name == name
 
 
-def test_what_is_not_reported_is_none_and_never_zero(subtests: pytest.Subtests) -> None:
+def test_what_is_not_reported_is_none_and_never_zero() -> None:
     for missing in ["[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "ERR!", ""]:
-        with subtests.test(missing=missing):
-            gpu = parse_gpus(f"0, GPU-1, A100, {missing}, {missing}, 512, 40960, {missing}, 400, 30, Enabled").gpus[0]
-            assert (gpu.utilization, gpu.memory_utilization, gpu.power_draw_watts) == (None, None, None)
-            assert (gpu.memory_used_mb, gpu.mig_enabled, gpu.error) == (512, True, None)
+        gpu = parse_gpus(f"0, GPU-1, A100, {missing}, {missing}, 512, 40960, {missing}, 400, 30, Enabled").gpus[0]
+        assert (gpu.utilization, gpu.memory_utilization, gpu.power_draw_watts) == (None, None, None)
+        assert (gpu.memory_used_mb, gpu.mig_enabled, gpu.error) == (512, True, None)
 
 
-@pytest.mark.parametrize("word", ["[Unknown Error]", "[GPU requires reset]", "ERR!"])
-def test_a_gpu_whose_every_reading_is_an_error_keeps_its_index(word: str) -> None:
-    dead = ", ".join(["3", "GPU-4", "A100", *[word] * 8])
-    table = parse_gpus(f"{ROW}\n{dead}")
-    assert (table.gpus[0].error, table.gpus[1].index, table.gpus[1].error) == (None, 3, word.strip("[]"))
-
-
-@pytest.mark.parametrize("word", ["[GPU requires reset]", "[GPU is lost]"])
-def test_a_gpu_is_broken_by_one_reading_that_says_so(word: str) -> None:
-    [gpu] = parse_gpus(ROW.replace("97, 40", f"{word}, {word}")).gpus
-    assert (gpu.error, gpu.power_draw_watts) == (word.strip("[]"), 650.25)
-
-
-def test_a_lost_gpu_keeps_the_index_that_the_driver_gives_it() -> None:
-    for said, index in ("GPU1: 0000:05:00.0", 1), ("GPU 0000:05:00.0", None), ("GPU1", 1):
-        [gpu] = parse_gpus(f"Unable to determine the device handle for {said}: Unknown Error").gpus
-        assert gpu.index == index
-
-
-def test_readings_that_are_merely_not_supported_are_no_error() -> None:
+def test_a_gpu_is_broken_by_errors_alone_or_one_reading_that_says_so() -> None:
+    for word in ["[Unknown Error]", "[GPU requires reset]", "ERR!"]:
+        dead = ", ".join(["3", "GPU-4", "A100", *[word] * 8])
+        table = parse_gpus(f"{ROW}\n{dead}")
+        assert (table.gpus[0].error, table.gpus[1].index, table.gpus[1].error) == (None, 3, word.strip("[]"))
+    for word in ["[GPU requires reset]", "[GPU is lost]"]:
+        [gpu] = parse_gpus(ROW.replace("97, 40", f"{word}, {word}")).gpus
+        assert (gpu.error, gpu.power_draw_watts) == (word.strip("[]"), 650.25)
     assert parse_gpus(", ".join(["0", "GPU-4", "GB10", *["[N/A]"] * 8])).gpus[0].error is None
 
 
-def test_a_lost_gpu_hides_no_other() -> None:
+def test_a_lost_gpu_keeps_the_index_of_the_driver_and_hides_no_other() -> None:
+    for said, index in ("GPU1: 0000:05:00.0", 1), ("GPU 0000:05:00.0", None), ("GPU1", 1):
+        [gpu] = parse_gpus(f"Unable to determine the device handle for {said}: Unknown Error").gpus
+        assert gpu.index == index
     lost = "Unable to determine the device handle for GPU0000:05:00.0: Unknown Error"
     table = parse_gpus(f"{lost}\n{ROW}")
     assert [gpu.index for gpu in table.gpus] == [None, 0]
@@ -67,30 +53,21 @@ def test_a_lost_gpu_hides_no_other() -> None:
     assert table.gpus[1].utilization == 97
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
+def test_the_drivers_own_message_is_the_error_of_the_table() -> None:
+    for message in [
         "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.",
         "No devices were found",
         "Failed to initialize NVML: Driver/library version mismatch",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is running.",
-    ],
-)
-def test_the_drivers_own_message_is_the_error_of_the_table(message: str) -> None:
-    assert parse_gpus(message + "\n") == GpuTable((), message, has_none=message == "No devices were found")
+    ]:
+        assert parse_gpus(message + "\n") == GpuTable((), message, has_none=message == "No devices were found")
 
 
-def test_a_name_with_commas_is_put_together_again() -> None:
-    name = "Some, Odd, Name"
-    assert parse_gpus(ROW.replace("NVIDIA H100 80GB HBM3", name)).gpus[0].name == name
-
-
-def test_anything_else_is_an_error_that_names_its_source(subtests: pytest.Subtests) -> None:
+def test_anything_else_is_an_error_that_names_its_source() -> None:
     for text in ["", "\n\n", "\x00\x8f\x00", "sh: nvidia-smi: not found", "hello, world"]:
-        with subtests.test(text=text):
-            with pytest.raises(ParseError) as caught:
-                parse_gpus(text)
-            assert caught.value.source == "nvidia-smi"
+        with pytest.raises(ParseError) as caught:
+            parse_gpus(text)
+        assert caught.value.source == "nvidia-smi"
 
 
 def test_processes_are_read_with_commas_and_spaces_in_their_names() -> None:

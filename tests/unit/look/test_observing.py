@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from training_monitor.core.models import Answer, Checkpoint, Gpu, JobStatus, JobView, NewLog, Progress
 from training_monitor.core.results import PodState
 from training_monitor.core.values import Observation, WatchedJob
@@ -22,10 +20,6 @@ NOW = 1_750_000_000.0
 
 def observe_job(view: JobView, now: float, **seen: Any) -> Observation:
     return observation_of(Look(view, **seen), view.progress, view.log_tail, now, first=True)
-
-
-def test_of_a_job_of_which_nothing_is_known_nothing_is_observed() -> None:
-    assert observe_job(JobView("j", JobStatus.UNKNOWN), NOW) == Observation(NOW, None)
 
 
 def test_what_the_job_its_gpus_and_its_checkpoints_show_is_put_together() -> None:
@@ -45,7 +39,7 @@ def saved(age: float | None) -> Checkpoint:
     return Checkpoint("/c/step_5", 5, 100, True, age=age)
 
 
-def test_a_step_is_as_old_as_the_log_only_where_it_was_written_last(subtests: pytest.Subtests) -> None:
+def test_a_step_is_as_old_as_the_log_only_where_it_was_written_last() -> None:
     for tail, age in [
         ("step 4/100\nstep 5/100\n", 12.0),
         ("step 4/100\rstep 5/100", 12.0),
@@ -53,9 +47,11 @@ def test_a_step_is_as_old_as_the_log_only_where_it_was_written_last(subtests: py
         ("step 5/100\nheartbeat: alive\n", None),
         ("", None),
     ]:
-        with subtests.test(tail=tail, age=age):
-            view = JobView("j", JobStatus.RUNNING, progress=Progress(step=5), log_age=12.0, log_tail=tail)
-            assert observe_job(view, NOW).step_age == age
+        view = JobView("j", JobStatus.RUNNING, progress=Progress(step=5), log_age=12.0, log_tail=tail)
+        assert observe_job(view, NOW).step_age == age
+    view = JobView("j", JobStatus.RUNNING, progress=Progress(eta_seconds=9.0, eta_scope="epoch"))
+    assert observe_job(view, NOW).eta_seconds is None
+    assert observe_job(JobView("j", JobStatus.UNKNOWN), NOW) == Observation(NOW, None)
 
 
 def test_a_bar_is_held_back_where_its_log_comes_by_lines() -> None:
@@ -65,11 +61,6 @@ def test_a_bar_is_held_back_where_its_log_comes_by_lines() -> None:
     assert is_held("loading\n 5%|#  | 5/100\r 6%|#  | 6/100", by_lines=True)
     assert not is_held("loading\n 5%|#  | 5/100\r 6%|#  | 6/100")
     assert not is_held(" 5%|#  | 5/100\rstep 6\nstep 7\n", by_lines=True) and not is_held("", by_lines=True)
-
-
-def test_the_eta_of_an_epoch_is_not_that_of_the_job() -> None:
-    view = JobView("j", JobStatus.RUNNING, progress=Progress(eta_seconds=9.0, eta_scope="epoch"))
-    assert observe_job(view, NOW).eta_seconds is None
 
 
 def test_a_job_that_failed_says_why() -> None:

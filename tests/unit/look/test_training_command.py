@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-import pytest
-
 from training_monitor.look.training_command import (
     folder_of_checkpoint,
     folders_of_arguments,
@@ -81,28 +79,14 @@ ray::IDLE
 """
 
 
-def test_trainings_are_recognised(subtests: pytest.Subtests) -> None:
-    for line in TRAININGS.strip().splitlines():
-        with subtests.test(line=line):
-            assert is_training(shlex.split(line)), split_command(shlex.split(line))
-
-
-def test_others_are_not(subtests: pytest.Subtests) -> None:
-    for line in OTHERS.strip().splitlines():
-        with subtests.test(line=line):
-            assert not is_training(shlex.split(line)), split_command(shlex.split(line))
-
-
-def test_a_process_with_a_title_is_recognised_by_it() -> None:
-    assert is_training(["torchrun --nproc_per_node 8 train.py   "])
+def test_trainings_are_recognised_and_others_are_not() -> None:
+    for lines, expected in ((TRAININGS, True), (OTHERS, False)):
+        for line in lines.strip().splitlines():
+            assert is_training(shlex.split(line)) is expected, split_command(shlex.split(line))
+    assert is_training(["torchrun --nproc_per_node 8 train.py   "]), "it has a title"
     assert split_command(["ray::TrainWorker.run() x"]) == ("ray::TrainWorker.run()", ("x",))
-
-
-def test_odd_words_are_no_training(subtests: pytest.Subtests) -> None:
     for words in [[], [""], [" "], ["", "", ""], ["\n"], ["python", "-m", ""], ["\udcff" * 4096] * 50]:
-        with subtests.test(words=words):
-            assert not is_training(words)
-            assert folders_of_arguments(words, None) == ()
+        assert not is_training(words) and folders_of_arguments(words, None) == ()
 
 
 def test_what_holds_a_gpu_and_trains_nothing_is_left_out() -> None:
@@ -111,7 +95,7 @@ def test_what_holds_a_gpu_and_trains_nothing_is_left_out() -> None:
     assert may_train(["python", "x.py"]) and may_train(["./a.out"]) and may_train(["python", "-c", "code"])
 
 
-def test_the_arguments_say_where_checkpoints_go(subtests: pytest.Subtests) -> None:
+def test_the_arguments_say_where_checkpoints_go() -> None:
     for line, folders in [
         ("python t.py --output_dir out", ["/w/out"]),
         ("python t.py --output-dir=../out", ["/out"]),
@@ -124,15 +108,11 @@ def test_the_arguments_say_where_checkpoints_go(subtests: pytest.Subtests) -> No
         ("python t.py --out_dir=~/out", ["~/out"]),
         ("python t.py --save_strategy steps --checkpoint_path /p", ["/p"]),
     ]:
-        with subtests.test(line=line, folders=folders):
-            assert list(folders_of_arguments(shlex.split(line), "/w")) == folders
-
-
-def test_a_relative_folder_without_a_working_folder_is_not_known() -> None:
+        assert list(folders_of_arguments(shlex.split(line), "/w")) == folders
     assert folders_of_arguments(["t", "--output_dir", "x", "--save_dir", "/y"], None) == ("/y",)
 
 
-def test_a_file_of_a_checkpoint_says_where_all_of_them_are(subtests: pytest.Subtests) -> None:
+def test_a_file_of_a_checkpoint_says_where_all_of_them_are() -> None:
     for path, folder in [
         ("/w/out/checkpoint-500/model.safetensors", "/w/out"),
         ("/w/out/checkpoint-500/global_step500/mp_rank_00.pt", "/w/out"),
@@ -146,13 +126,11 @@ def test_a_file_of_a_checkpoint_says_where_all_of_them_are(subtests: pytest.Subt
         ("/w/events.out.tfevents.1", None),
         ("", None),
     ]:
-        with subtests.test(path=path, folder=folder):
-            assert folder_of_checkpoint(path) == folder
+        assert folder_of_checkpoint(path) == folder
 
 
-@pytest.mark.parametrize(
-    ("command", "script"),
-    [
+def test_the_script_of_a_command_is_that_of_its_ranks_whoever_starts_them() -> None:
+    for command, script in [
         ("python /home/me/train.py --lr 0.1", "train.py"),
         ("python '/home/me/my project/train.py' --lr 0.1", "train.py"),
         ("python -um pkg.train --lr 0.1", "pkg.train"),
@@ -169,7 +147,5 @@ def test_a_file_of_a_checkpoint_says_where_all_of_them_are(subtests: pytest.Subt
         ("python -c import_train", None),
         ("python3.11", None),
         ("", None),
-    ],
-)
-def test_the_script_of_a_command_is_that_of_its_ranks_whoever_starts_them(command: str, script: str | None) -> None:
-    assert script_of(shlex.split(command)) == script
+    ]:
+        assert script_of(shlex.split(command)) == script
