@@ -66,39 +66,25 @@ def question(name: str = "q", script: str = ":", limit: float = 10.0) -> Questio
     return Question(name, script, lambda reply: reply.output, limit)
 
 
-# ---------------------------------------------------------------- frames
-
-
-def test_a_whole_reply_gives_every_answer_byte_for_byte() -> None:
+def test_a_whole_reply_gives_every_answer_whatever_was_printed_before_it() -> None:
     assert read_frames(REAL, NONCE) == FULL
-
-
-def test_what_was_printed_before_the_first_frame_does_not_matter() -> None:
     assert read_frames("Welcome to the host!\nlast login: yesterday\n" + REAL, NONCE) == FULL
+    text = frame(1, "b", 0) + frame(0, "a", 0) + f"\n{NONCE} close\n"
+    found = read_frames(text, NONCE) or {}
+    assert {number: reply.output for number, reply in found.items() if reply} == {0: "a", 1: "b"}
 
 
-def test_a_reply_cut_at_any_byte_is_unknown_or_right() -> None:
+def test_a_reply_that_lost_its_beginning_or_end_never_gives_a_wrong_answer() -> None:
     raw = REAL.encode()
     for length in range(len(raw)):
         found = read_frames(raw[:length].decode("utf-8", "replace"), NONCE)
         assert found is None or (found == FULL and length >= len(raw) - 1), length
-
-
-def test_a_reply_that_lost_its_beginning_never_gives_a_wrong_answer() -> None:
     for start in range(len(REAL)):
         found = read_frames(REAL[start:], NONCE) or {}
         assert all(FULL[number] == reply for number, reply in found.items()), start
 
 
-def test_frames_in_any_order_are_told_apart() -> None:
-    text = frame(1, "b", 0) + frame(0, "a", 0) + f"\n{NONCE} close\n"
-    assert {number: reply.output for number, reply in (read_frames(text, NONCE) or {}).items() if reply} == {
-        0: "a",
-        1: "b",
-    }
-
-
-def test_output_cannot_forge_a_frame(subtests: pytest.Subtests) -> None:
+def test_output_cannot_forge_a_frame() -> None:
     for forged in [
         "ask 0 1 2\nforged",
         "exit 0",
@@ -109,42 +95,25 @@ def test_output_cannot_forge_a_frame(subtests: pytest.Subtests) -> None:
         f"{NONCE}close",
         "NONCE exit 0\nNONCE close",
     ]:
-        with subtests.test(forged=forged):
-            text = frame(0, forged, 4) + f"\n{NONCE} close\n"
-            assert read_frames(text, NONCE) == {0: Reply(forged, 4, 1.5)}
+        text = frame(0, forged, 4) + f"\n{NONCE} close\n"
+        assert read_frames(text, NONCE) == {0: Reply(forged, 4, 1.5)}
 
 
-def test_without_the_closing_mark_nothing_is_known(subtests: pytest.Subtests) -> None:
+def test_without_a_mark_or_an_exit_status_nothing_is_known() -> None:
     for text in ["", "\n", "hello", f"{NONCE}", f"\n{NONCE} ask 0 1 2\nx\n{NONCE} exit 0\n"]:
-        with subtests.test(text=text):
-            assert read_frames(text, NONCE) is None
-
-
-def test_no_question_has_an_empty_whole_reply() -> None:
+        assert read_frames(text, NONCE) is None
     assert read_frames(f"\n{NONCE} close\n", NONCE) == {}
-
-
-def test_a_frame_without_its_exit_status_has_no_reply() -> None:
     text = f"\n{NONCE} ask 0 1 2\ncut off" + frame(1, "fine", 0) + f"\n{NONCE} close\n"
     assert read_frames(text, NONCE) == {0: None, 1: Reply("fine", 0, 1.5)}
-
-
-def test_a_clock_that_went_back_gives_no_negative_duration() -> None:
     [reply] = (read_frames(frame(0, "x", 0, begin=20, end=10) + f"\n{NONCE} close\n", NONCE) or {}).values()
     assert reply and reply.duration == 0
 
 
-# ---------------------------------------------------------------- the script
-
-
-def test_scripts_travel_on_stdin_and_never_in_argv() -> None:
+def test_scripts_travel_on_stdin_with_the_nonce_of_this_call_only() -> None:
     fake = Fake(lambda nonce: REAL.replace(NONCE, nonce))
     ask("local", question(script="echo s3cret"), question(), question(), transport=fake)
     [(argv, _, given)] = fake.calls
     assert argv == ["sh", "-s"] and "echo s3cret" in given
-
-
-def test_the_script_needs_no_argument_and_carries_the_nonce_of_this_call_only() -> None:
     first, second = (format_script([question()], nonce) for nonce in (NONCE, "f" * 24))
     assert NONCE in first and NONCE not in second and "NONCE" not in first
     fake = Fake(lambda nonce: f"\n{nonce} close\n")
@@ -153,7 +122,7 @@ def test_the_script_needs_no_argument_and_carries_the_nonce_of_this_call_only() 
     assert fake.calls[0][2] != fake.calls[1][2]
 
 
-def test_a_script_runs_as_it_is_written(subtests: pytest.Subtests) -> None:
+def test_a_script_runs_as_it_is_written() -> None:
     for script in [
         'echo "it\'s"',
         "printf 'a\\nb'",
@@ -162,23 +131,16 @@ def test_a_script_runs_as_it_is_written(subtests: pytest.Subtests) -> None:
         "echo NONCE MAX",
         "cat; echo no input",
     ]:
-        with subtests.test(script=script):
-            here = LocalTransport().run(["sh", "-c", script], timeout=10)
-            [answer] = ask("local", Question("q", script, lambda reply: (reply.output, reply.exit_code)))
-            assert answer.value == (here.stdout, here.exit_code)
+        here = LocalTransport().run(["sh", "-c", script], timeout=10)
+        [answer] = ask("local", Question("q", script, lambda reply: (reply.output, reply.exit_code)))
+        assert answer.value == (here.stdout, here.exit_code)
 
 
-def test_answers_come_in_the_order_of_the_questions_however_long_each_takes() -> None:
+def test_answers_come_in_order_and_one_that_hangs_costs_no_other_its_answer() -> None:
     answers = ask("local", question("slow", "sleep 0.3; echo a"), question("quick", "echo b"), question("c", "echo c"))
     assert [(answer.name, answer.value) for answer in answers] == [("slow", "a\n"), ("quick", "b\n"), ("c", "c\n")]
-
-
-def test_one_question_that_hangs_costs_no_other_its_answer() -> None:
     hung, fine = ask("local", question("hung", "sleep 60", limit=0.3), question("fine", "echo fine"))
     assert not hung.known and isinstance(hung.failure, CommandTimedOut) and fine.value == "fine\n"
-
-
-# ---------------------------------------------------------------- answers
 
 
 def answer_of(code: int, duration: float, limit: float = 10.0, parse: Callable[[Reply], str] = read_text) -> Answer:
@@ -189,20 +151,14 @@ def answer_of(code: int, duration: float, limit: float = 10.0, parse: Callable[[
     return answer
 
 
-def test_137_after_the_full_time_is_a_time_out() -> None:
+def test_137_is_a_time_out_only_after_the_full_time_and_may_be_parsed() -> None:
     answer = answer_of(137, 10.0)
     assert isinstance(answer.failure, CommandTimedOut) and not answer.known and answer.value is None
     assert "gpu: still running after 10 s" in str(answer.error)
-
-
-def test_what_a_script_printed_in_its_time_is_parsed_where_that_is_of_use() -> None:
+    assert isinstance(answer_of(137, 2.0).failure, CommandFailed)
     question = Question("slow", "echo first; sleep 60", lambda reply: reply, 1.0, takes_cut=True)
     [answer] = ask("local", question)
     assert answer.value and (answer.value.output, answer.value.exit_code) == ("first\n", 137)
-
-
-def test_137_before_the_time_is_over_is_the_scripts_own_end() -> None:
-    assert isinstance(answer_of(137, 2.0).failure, CommandFailed)
 
 
 def test_what_is_asked_from_here_is_answered_in_its_turn_and_sends_no_script() -> None:
@@ -253,14 +209,18 @@ def test_ever_new_time_limits_keep_no_memory() -> None:
     assert grown < 100_000
 
 
-def test_a_target_that_cannot_be_asked_is_told_whatever_is_known_beside_it() -> None:
-    fake = Fake(lambda nonce: "", exit_code=1, stderr="connection refused")
-    api = replace(question("api"), beside=lambda at: Reply("api", 0, 0.1))
-    with pytest.raises(TargetUnreachable):
-        Site.of("local", transport=fake).ask(api, question())
+def test_a_failed_question_says_that_the_target_as_a_whole_answered() -> None:
+    failed = answer_of(3, 1.0, parse=read_text).failure
+    late = answer_of(137, 10.0).failure
+    assert isinstance(failed, CommandFailed) and isinstance(late, CommandTimedOut)
+    assert failed.answered and late.answered
+    with pytest.raises(TargetUnreachable) as caught:
+        ask("local", question(), transport=Fake(lambda nonce: "lost"))
+    assert not caught.value.answered
+    with pytest.raises(CommandFailed, match="exit status 3: broken"):
+        read_text(Reply("broken\n", 3, 0.1))
+    assert read_text(Reply("", 0, 0.1)) == ""
 
-
-def test_a_parsers_refusal_is_the_answers_failure_and_not_raised() -> None:
     def refuse(reply: Reply) -> str:
         raise ParseError("nonsense", source="gpu", text=reply.output)
 
@@ -270,51 +230,28 @@ def test_a_parsers_refusal_is_the_answers_failure_and_not_raised() -> None:
         answer.get()
 
 
-def test_a_failed_question_says_that_the_target_as_a_whole_answered() -> None:
-    failed = answer_of(3, 1.0, parse=read_text).failure
-    late = answer_of(137, 10.0).failure
-    assert isinstance(failed, CommandFailed) and isinstance(late, CommandTimedOut)
-    assert failed.answered and late.answered
-    with pytest.raises(TargetUnreachable) as caught:
-        ask("local", question(), transport=Fake(lambda nonce: "lost"))
-    assert not caught.value.answered
-
-
-def test_a_question_without_a_frame_is_unknown() -> None:
+def test_a_question_without_a_frame_is_unknown_and_a_script_may_be_too_long() -> None:
     [answer] = ask("local", question("lost"), transport=Fake(lambda nonce: f"\n{nonce} close\n"))
     assert isinstance(answer.failure, CommandTimedOut) and "lost" in str(answer.error)
-
-
-def test_a_script_too_long_for_the_target_is_said_to_be_so() -> None:
     fake = Fake(lambda nonce: (frame(0, "", 126) + f"\n{NONCE} close\n").replace(NONCE, nonce))
     [answer] = ask("local", question(script="#" * (MAX_SCRIPT_BYTES + 1)), transport=fake)
     assert isinstance(answer.failure, CommandFailed) and "too long" in str(answer.error)
 
 
-def test_text_of_a_script_that_failed_is_a_failure_with_its_exit_status() -> None:
-    with pytest.raises(CommandFailed, match="exit status 3: broken"):
-        read_text(Reply("broken\n", 3, 0.1))
-    assert read_text(Reply("", 0, 0.1)) == ""
-
-
-def test_the_time_limit_is_the_longest_question_and_time_to_connect() -> None:
+def test_a_question_has_its_end_before_all_of_them_have() -> None:
+    for timeout, limits in [(20, "17 5"), (10, "8.5 5"), (5, "3.5 3.5"), (100, "60 5")]:
+        fake = Fake(lambda nonce: f"\n{nonce} close\n")
+        asked = (question(limit=60), question(limit=5))
+        answers = ask("local", *asked, timeout=timeout, transport=fake)
+        [(_, _, script)] = fake.calls
+        assert re.search(rf"\nask_all {limits.replace(' ', ' : ')} :", script)
+        assert [str(each.failure) for each in answers] == [
+            f"q took longer than {limit} s, or printed more than {MAX_ANSWER_BYTES} bytes" for limit in limits.split()
+        ]
     fake = Fake(lambda nonce: f"\n{nonce} close\n")
     ask("local", question(limit=5), question(limit=30), transport=fake)
     ask("local", question(limit=5), timeout=3, transport=fake)
     assert [timeout for _, timeout, _ in fake.calls] == [50.0, 3]
-
-
-@pytest.mark.parametrize(("timeout", "limits"), [(20, "17 5"), (10, "8.5 5"), (5, "3.5 3.5"), (100, "60 5")])
-def test_a_question_has_its_end_before_all_of_them_have(timeout: float, limits: str) -> None:
-    """So that one that hangs hides no other."""
-    fake = Fake(lambda nonce: f"\n{nonce} close\n")
-    asked = (question(limit=60), question(limit=5))
-    answers = ask("local", *asked, timeout=timeout, transport=fake)
-    [(_, _, script)] = fake.calls
-    assert re.search(rf"\nask_all {limits.replace(' ', ' : ')} :", script)
-    assert [str(each.failure) for each in answers] == [
-        f"q took longer than {limit} s, or printed more than {MAX_ANSWER_BYTES} bytes" for limit in limits.split()
-    ]
 
 
 def test_as_many_calls_run_side_by_side_as_programs_may_run() -> None:
@@ -328,32 +265,27 @@ def test_as_many_calls_run_side_by_side_as_programs_may_run() -> None:
     assert max(most) - before <= MOST_PROGRAMS - 1
 
 
-# ---------------------------------------------------------------- asked again
-
-
-def test_a_reply_without_its_end_is_asked_again_although_the_exit_status_was_0() -> None:
+def test_a_reply_without_its_end_is_asked_again_a_few_times() -> None:
     fake = Fake(lambda nonce: REAL.replace(NONCE, nonce)[: -10 if len(fake.calls) < 3 else None])
     answers = ask("local", question(), question(), question(), transport=fake)
     assert len(fake.calls) == 3 and answers[0].value == "one\n"
-
-
-def test_a_reply_that_never_has_an_end_is_unknown_after_a_few_tries() -> None:
     fake = Fake(lambda nonce: "cut")
     with pytest.raises(TargetUnreachable, match="no complete response"):
         ask("local", question(), transport=fake)
     assert len(fake.calls) == ASK_ATTEMPTS
 
 
-def test_a_program_that_failed_to_connect_is_not_tried_again() -> None:
+def test_only_a_whole_reply_counts_and_a_failed_connection_is_not_tried_again() -> None:
+    fake = Fake(lambda nonce: REAL.replace(NONCE, nonce), exit_code=1)
+    assert [answer.value for answer in ask("local", *[question()] * 2, transport=fake)] == ["one\n", FULL[1].output]
     fake = Fake(lambda nonce: "", exit_code=1, stderr="connection refused")
     with pytest.raises(TargetUnreachable):
         ask("my-pod", question(), transport=fake)
     assert len(fake.calls) == 1 and fake.calls[0][0][0] == "kubectl"
-
-
-def test_a_whole_reply_counts_whatever_the_exit_status() -> None:
-    fake = Fake(lambda nonce: REAL.replace(NONCE, nonce), exit_code=1)
-    assert [answer.value for answer in ask("local", *[question()] * 2, transport=fake)] == ["one\n", FULL[1].output]
+    fake = Fake(lambda nonce: "", exit_code=1, stderr="connection refused")
+    api = replace(question("api"), beside=lambda at: Reply("api", 0, 0.1))
+    with pytest.raises(TargetUnreachable):
+        Site.of("local", transport=fake).ask(api, question())
 
 
 def test_many_targets_are_asked_and_one_that_is_away_costs_no_other() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes import FakeTransport
+from tests.fakes import FakeTransport, Program
 from training_monitor import check_training
 from training_monitor.core.errors import (
     CommandError,
@@ -38,10 +37,15 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def vastai(stdout: str, exit_code: int = 0) -> FakeTransport:
+def programs(**answers: Program) -> FakeTransport:
     transport = FakeTransport(lambda script: ("", 127))
-    transport.register(["vastai"], lambda words, said: CommandResult(words, exit_code, stdout, "", 0.1))
+    for name, answer in answers.items():
+        transport.register([name], answer)
     return transport
+
+
+def vastai(stdout: str, exit_code: int = 0) -> FakeTransport:
+    return programs(vastai=lambda words, said: CommandResult(words, exit_code, stdout, "", 0.1))
 
 
 def options(target: Target) -> list[str]:
@@ -50,26 +54,29 @@ def options(target: Target) -> list[str]:
     return [*reach.options, reach.destination]
 
 
-def test_an_address_that_is_known_is_used_and_belongs_to_the_instance(tmp_path: Path) -> None:
+def test_an_address_that_is_known_belongs_to_the_instance_and_shares_nothing(tmp_path: Path) -> None:
     words = options(INSTANCE)
     assert words[-3:] == ["-p", "40022", "root@ssh5.vast.ai"] and "-i" not in words
     assert "HostKeyAlias=vast-7" in words
     assert f"ControlPath={tmp_path}/training_monitor-{os.getuid()}/vast-7-40022" in words
+    first, second = options(INSTANCE), options(replace(INSTANCE, name="8"))
+    differ = {one.partition("=")[0] for one, other in zip(first, second, strict=True) if one != other}
+    assert differ == {"HostKeyAlias", "ControlPath"}
 
 
 def test_a_check_asks_once_where_an_instance_is() -> None:
     there = {"id": 7, "ssh_host": "ssh5.vast.ai", "ssh_port": 40022, "actual_status": "running"}
-    transport, asked = FakeTransport(lambda script: ("", 127)), []
+    asked = list[tuple[str, ...]]()
 
-    def answer(words: Sequence[str], said: str | None) -> CommandResult:
+    def answer(words: tuple[str, ...], said: str | None) -> CommandResult:
         asked.append(words[1:3])
-        return CommandResult(tuple(words), 0, json.dumps(there), "", 0.1)
+        return CommandResult(words, 0, json.dumps(there), "", 0.1)
 
-    transport.register(["vastai"], answer)
+    transport = programs(vastai=answer)
     transport.register(["ssh"], lambda words, said: CommandResult(words, 255, "", "Connection refused", 0.1))
     with pytest.raises(CommandError):
         check_training("vast://7", transport=transport)
-    assert [*map(tuple, asked)] == [("show", "instance")]
+    assert asked == [("show", "instance")]
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o770, 0o1777])
@@ -85,12 +92,6 @@ def test_a_folder_to_which_others_can_write_is_not_used(tmp_path: Path, mode: in
         tmp_path.chmod(0o700)
 
 
-def test_two_instances_at_one_address_share_nothing() -> None:
-    first, second = options(INSTANCE), options(replace(INSTANCE, name="8"))
-    differ = {one.partition("=")[0] for one, other in zip(first, second, strict=True) if one != other}
-    assert differ == {"HostKeyAlias", "ControlPath"}
-
-
 def test_an_ssh_host_has_no_alias_and_no_key_of_instances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VASTAI_SSH_KEY_PATH", str(tmp_path / "key"))
     words = options(SshTarget("host"))
@@ -104,13 +105,20 @@ def test_an_instance_is_looked_up_when_its_address_is_not_known() -> None:
     assert isinstance(reach, SshTransport) and reach.destination == "root@ssh5.vast.ai"
 
 
-def test_an_answer_that_is_none_is_no_missing_instance(subtests: pytest.Subtests) -> None:
+def test_an_answer_or_a_list_that_is_none_does_not_make_an_instance_missing() -> None:
     for stdout in ["", "[]", "null", "7", '{"instances": []}', '{"success": false}', "[" * 100_000]:
-        with subtests.test(stdout=stdout):
-            with pytest.raises(TargetUnreachable):
-                resolve_target("vast://7", transport=vastai(stdout))
-            with pytest.raises(InstanceNotFound):
-                resolve_target("vast://7", transport=vastai('{"instances": null}'))
+        with pytest.raises(TargetUnreachable):
+            resolve_target("vast://7", transport=vastai(stdout))
+    with pytest.raises(InstanceNotFound):
+        resolve_target("vast://7", transport=vastai('{"instances": null}'))
+    for page in ["", "[]", "null", '{"instances": 7}', '{"instances": [], "next_token": {}}']:
+
+        def answer(words: tuple[str, ...], said: str | None, page: str = page) -> CommandResult:
+            failed = words[2] == "instance"
+            return CommandResult(words, int(failed), "" if failed else page, "TypeError", 0.1)
+
+        with pytest.raises(TargetUnreachable, match="TypeError"):
+            resolve_target("vast://7", transport=programs(vastai=answer))
 
 
 def test_if_show_fails_the_instance_is_looked_up_in_the_list() -> None:
@@ -122,28 +130,13 @@ def test_if_show_fails_the_instance_is_looked_up_in_the_list() -> None:
             return CommandResult(words, 1, "", "TypeError: no start date", 0.1)
         return CommandResult(words, 0, json.dumps(second if words[-1] == "--next-token=t" else first), "", 0.1)
 
-    transport = FakeTransport(lambda script: ("", 127))
-    transport.register(["vastai"], answer)
+    transport = programs(vastai=answer)
     assert resolve_target("vast://7", transport=transport) == INSTANCE
     with pytest.raises(TargetUnreachable, match="no start date"):
         resolve_target("vast://9", transport=transport)
 
 
-def test_a_list_that_is_none_does_not_make_an_instance_missing(subtests: pytest.Subtests) -> None:
-    for page in ["", "[]", "null", '{"instances": 7}', '{"instances": [], "next_token": {}}']:
-        with subtests.test(page=page):
-
-            def answer(words: tuple[str, ...], said: str | None, page: str = page) -> CommandResult:
-                failed = words[2] == "instance"
-                return CommandResult(words, int(failed), "" if failed else page, "TypeError", 0.1)
-
-            transport = FakeTransport(lambda script: ("", 127))
-            transport.register(["vastai"], answer)
-            with pytest.raises(TargetUnreachable, match="TypeError"):
-                resolve_target("vast://7", transport=transport)
-
-
-def test_an_address_that_is_none_is_refused_in_few_words(subtests: pytest.Subtests) -> None:
+def test_an_address_that_is_none_is_refused_in_few_words() -> None:
     for row in [
         {},
         {"ssh_host": "h", "ssh_port": None},
@@ -157,13 +150,10 @@ def test_an_address_that_is_none_is_refused_in_few_words(subtests: pytest.Subtes
         {"ssh_host": None, "actual_status": "x" * 9000},
         {"public_ipaddr": "-oProxyCommand=id", "ports": {"22/tcp": [{"HostPort": "22 -o x"}]}},
     ]:
-        with subtests.test(row=row):
-            with pytest.raises(TargetUnreachable) as caught:
-                VastTarget("7").at_address(row)
-            assert len(str(caught.value)) < 300
+        with pytest.raises(TargetUnreachable) as caught:
+            VastTarget("7").at_address(row)
+        assert len(str(caught.value)) < 300
 
-
-# ---------------------------------------------------------------- an instance with two addresses
 
 RUNNING = {"ssh_host": "ssh5.vast.ai", "ssh_port": 40022, "actual_status": "running"}
 OPEN = {"public_ipaddr": " 192.0.2.1\n", "ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": "41234"}]}}
@@ -177,32 +167,21 @@ def reach(row: dict[str, Any], **answers: str) -> str:
         host = words[words.index("--") + 1].partition("@")[2].replace(".", "_")
         return CommandResult(words, 255 if host in answers else 0, "", answers.get(host, ""), 0.1)
 
-    transport = FakeTransport(lambda script: ("", 127))
-    transport.register(["ssh"], answer)
-    found = VastTarget("7").at_address(row).connect(transport)
+    found = VastTarget("7").at_address(row).connect(programs(ssh=answer))
     assert isinstance(found, SshTransport)
     return f"{found.destination}:{found.options[-1]}"
 
 
-def test_the_proxy_of_an_instance_is_taken_while_it_answers() -> None:
+def test_an_instance_is_reached_by_its_proxy_while_that_answers_else_directly() -> None:
     assert reach({**RUNNING, **OPEN}) == "root@ssh5.vast.ai:40022"
     denied = "root@ssh5.vast.ai: Permission denied (publickey)."
     assert reach({**RUNNING, **OPEN}, ssh5_vast_ai=denied) == "root@ssh5.vast.ai:40022"
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
+    for said in [
         REFUSED,
         "ssh: Could not resolve hostname ssh5.vast.ai: Name or service not known",
         "kex_exchange_identification: Connection closed by remote host",
-    ],
-)
-def test_an_instance_is_reached_directly_when_its_proxy_refuses(said: str) -> None:
-    assert reach({**RUNNING, **OPEN}, ssh5_vast_ai=said) == "root@192.0.2.1:41234"
-
-
-def test_an_instance_without_a_proxy_is_reached_directly() -> None:
+    ]:
+        assert reach({**RUNNING, **OPEN}, ssh5_vast_ai=said) == "root@192.0.2.1:41234"
     assert reach({**RUNNING, **OPEN, "ssh_host": None}) == "root@192.0.2.1:41234"
     assert reach({**RUNNING, "ssh_host": None, "ports": {"22/tcp": None}, **OPEN}) == "root@192.0.2.1:41234"
     for ports in (None, {}, {"22/tcp": None}, {"22/tcp": []}, {"22/tcp": [None]}, {"22/tcp": [{}]}, {"22/tcp": "x"}):
@@ -210,19 +189,17 @@ def test_an_instance_without_a_proxy_is_reached_directly() -> None:
             reach({**RUNNING, **OPEN, "ssh_host": None, "ports": ports})
 
 
-@pytest.mark.parametrize(
-    ("status", "hint"),
-    [("exited", "vastai start instance 7"), ("offline", "lost the connection to vast.ai"), ("loading", "wait until")],
-)
-def test_an_instance_that_does_not_run_is_said_not_to(status: str, hint: str) -> None:
-    row = {**RUNNING, "actual_status": status}
-    assert reach(row) == "root@ssh5.vast.ai:40022"  # what answers is there, whatever was said of it
-    with pytest.raises(TargetUnreachable, match=f"status {status}") as caught:
-        reach({**row, **OPEN}, ssh5_vast_ai=REFUSED, **{"192_0_2_1": "ssh: connect to host 192.0.2.1: timed out"})
-    assert hint in (caught.value.hint or "")
-
-
-# ---------------------------------------------------------------- the vastai CLI
+def test_an_instance_that_does_not_run_is_said_not_to() -> None:
+    for status, hint in [
+        ("exited", "vastai start instance 7"),
+        ("offline", "lost the connection to vast.ai"),
+        ("loading", "wait until"),
+    ]:
+        row = {**RUNNING, "actual_status": status}
+        assert reach(row) == "root@ssh5.vast.ai:40022"  # what answers is there, whatever was said of it
+        with pytest.raises(TargetUnreachable, match=f"status {status}") as caught:
+            reach({**row, **OPEN}, ssh5_vast_ai=REFUSED, **{"192_0_2_1": "ssh: connect to host 192.0.2.1: timed out"})
+        assert hint in (caught.value.hint or "")
 
 
 def tool(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +208,9 @@ def tool(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
 
-def test_the_cli_gets_its_variables_and_its_words_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cli_alone_gets_its_variables_and_its_words_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tool(tmp_path, 'printf "%s|" "$VAST_API_KEY" "$VAST_URL" "$@"', monkeypatch)
     monkeypatch.setenv("VASTAI_API_KEY", "abc")
     monkeypatch.setenv("VASTAI_API_BASE_URL", "https://console.vast.ai/api/v0/")
@@ -239,15 +218,9 @@ def test_the_cli_gets_its_variables_and_its_words_as_they_are(tmp_path: Path, mo
     result = LocalTransport().run(["vastai", "a b", "-c", "it's\n"], timeout=10)
     assert result.stdout == "abc|https://console.vast.ai|a b|-c|it's\n|"
     assert result.argv == ("vastai", "a b", "-c", "it's\n")
-
-
-def test_other_programs_do_not_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VASTAI_API_KEY", "abc")
     result = LocalTransport().run(["sh", "-c", "echo $VAST_API_KEY"], timeout=10)
     assert result.stdout == "\n"
-
-
-def test_an_address_of_the_service_that_is_none_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VASTAI_API_BASE_URL", "console.vast.ai")
     with pytest.raises(SettingsError, match="VASTAI_API_BASE_URL"):
         LocalTransport().run(["vastai", "show"], timeout=10)

@@ -8,26 +8,19 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeTransport
-from training_monitor.core.errors import AccessDenied, CommandError, SettingsError, TargetNotFound
+from training_monitor.core.errors import AccessDenied, SettingsError, TargetNotFound
 from training_monitor.core.results import CommandResult
 from training_monitor.targets.kinds.container import DockerTarget
 from training_monitor.targets.pods import describe_end
 from training_monitor.targets.target import parse_target
 from training_monitor.verdict.failure import classify_failure
 
-STATE = {
-    "Status": "exited",
-    "Running": False,
-    "Paused": False,
-    "Restarting": False,
+STATE: dict[str, object] = dict.fromkeys(("Running", "Paused", "Restarting", "Dead"), False) | {
     "OOMKilled": True,
-    "Dead": False,
-    "Pid": 0,
-    "ExitCode": 137,
-    "Error": "",
-    "StartedAt": "2030-05-01T10:00:00.123456789Z",
-    "FinishedAt": "2030-05-01T10:20:30.5Z",
+    "Status": "exited",
 }
+STATE |= {"Pid": 0, "ExitCode": 137, "Error": ""}
+STATE |= {"StartedAt": "2030-05-01T10:00:00.123456789Z", "FinishedAt": "2030-05-01T10:20:30.5Z"}
 
 
 def answers(stdout: str = "", stderr: str = "", exit_code: int = 0) -> FakeTransport:
@@ -40,43 +33,25 @@ def ending_of(**state: Any) -> Any:
     return DockerTarget("t1").read_standing(answers(json.dumps(STATE | state)))
 
 
-def test_a_container_that_was_killed_for_memory_has_ended_so() -> None:
+def test_a_container_has_ended_as_its_state_says() -> None:
     end = ending_of()
     assert (end.phase, end.terminated, end.exit_code, end.terminated_at) == ("Failed", "OOMKilled", 137, 1903861230.5)
     assert describe_end(end).startswith("container t1 is Failed: OOMKilled (exit code 137")
     assert classify_failure("", exit_code=137, pod=end).category == "host_oom"
-
-
-@pytest.mark.parametrize("status", ["running", "removing", None, 7])
-def test_what_has_not_ended_has_no_ending(status: object) -> None:
-    assert ending_of(Status=status) is None
-
-
-def test_one_that_is_paused_or_not_started_says_so() -> None:
-    paused = ending_of(Status="paused")
-    assert (paused.phase, paused.exit_code, paused.resume) == ("Suspended", None, "docker unpause t1")
-    assert ending_of(Status="created", ExitCode=0).phase == "Pending"
-
-
-def test_one_that_is_restarted_waits_after_its_last_end() -> None:
-    again = ending_of(Status="restarting", OOMKilled=False, ExitCode=1)
-    assert describe_end(again).startswith("container t1 is Pending: Error (exit code 1, at ")
-
-
-def test_one_that_could_not_be_started_has_failed() -> None:
-    refused = ending_of(Status="created", OOMKilled=False, ExitCode=128, Error="could not select device driver")
-    assert (refused.phase, refused.message) == ("Failed", "could not select device driver")
-
-
-def test_one_that_ended_well_has_succeeded_whatever_else_is_unknown() -> None:
     end = ending_of(OOMKilled=False, ExitCode=0, FinishedAt="0001-01-01T00:00:00Z")
     assert (end.phase, end.terminated, end.terminated_at) == ("Succeeded", "Completed", None)
     assert ending_of(ExitCode="x").exit_code is None
-
-
-@pytest.mark.parametrize("text", ["", "[]", "null", "{", "[" * 5000])
-def test_a_reply_that_is_no_state_is_no_ending(text: str) -> None:
-    assert DockerTarget("t1").read_standing(answers(text)) is None
+    paused = ending_of(Status="paused")
+    assert (paused.phase, paused.exit_code, paused.resume) == ("Suspended", None, "docker unpause t1")
+    assert ending_of(Status="created", ExitCode=0).phase == "Pending"
+    again = ending_of(Status="restarting", OOMKilled=False, ExitCode=1)
+    assert describe_end(again).startswith("container t1 is Pending: Error (exit code 1, at ")
+    refused = ending_of(Status="created", OOMKilled=False, ExitCode=128, Error="could not select device driver")
+    assert (refused.phase, refused.message) == ("Failed", "could not select device driver")
+    for status in ("running", "removing", None, 7):
+        assert ending_of(Status=status) is None
+    for text in ["", "[]", "null", "{", "[" * 5000]:
+        assert DockerTarget("t1").read_standing(answers(text)) is None
 
 
 def test_lines_of_both_outputs_are_in_the_order_of_their_times() -> None:
@@ -85,32 +60,21 @@ def test_lines_of_both_outputs_are_in_the_order_of_their_times() -> None:
     assert [line.split(" ", 1)[1] for line in read.splitlines()] == ["step 1", "warning", "step 2"]
 
 
-@pytest.mark.parametrize(
-    ("said", "kind"),
-    [
+def test_a_refusal_is_an_error_of_its_kind() -> None:
+    for said, kind in [
         ("Error response from daemon: No such container: t1", TargetNotFound),
         ("permission denied while trying to connect to the Docker daemon socket at unix:///", AccessDenied),
-    ],
-)
-def test_a_refusal_is_an_error_of_its_kind(said: str, kind: type[CommandError]) -> None:
-    with pytest.raises(kind) as caught:
-        DockerTarget("t1").read_standing(answers(stderr=said, exit_code=1))
-    assert caught.value.hint
+    ]:
+        with pytest.raises(kind) as caught:
+            DockerTarget("t1").read_standing(answers(stderr=said, exit_code=1))
+        assert caught.value.hint
 
 
-def test_the_list_takes_names_and_nothing_else() -> None:
+def test_the_list_takes_names_and_is_no_container() -> None:
     listed = DockerTarget("").list_targets(answers("train\nalias,other\n--rm\n$(id)\n\n"))
     assert [str(each) for each in listed] == ["docker://train", "docker://alias"]
-
-
-def test_the_list_is_no_container() -> None:
     with pytest.raises(SettingsError, match="one of these running containers: train"):
         DockerTarget("").connect(answers("train\n"))
-
-
-@pytest.mark.parametrize(
-    "text", ["docker://-it", "docker://a b", "docker://$(id)", "docker://-oX=y/t1", "docker://a/b/c"]
-)
-def test_what_could_be_an_option_or_a_shell_word_is_refused(text: str) -> None:
-    with pytest.raises(SettingsError):
-        parse_target(text)
+    for text in ["docker://-it", "docker://a b", "docker://$(id)", "docker://-oX=y/t1", "docker://a/b/c"]:
+        with pytest.raises(SettingsError):
+            parse_target(text)

@@ -14,14 +14,8 @@ from training_monitor.verdict.failure import classify_failure
 
 
 def container(state: dict[str, Any] | None = None, last: dict[str, Any] | None = None, **others: Any) -> dict[str, Any]:
-    return {
-        "name": "c",
-        "ready": state is None,
-        "restartCount": 0,
-        "state": state or {"running": {}},
-        "lastState": last or {},
-        **others,
-    }
+    states = {"state": state or {"running": {}}, "lastState": last or {}}
+    return {"name": "c", "ready": state is None, "restartCount": 0, **states, **others}
 
 
 def pod(*containers: dict[str, Any], metadata: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
@@ -33,94 +27,66 @@ def pod(*containers: dict[str, Any], metadata: dict[str, Any] | None = None, **s
     }
 
 
-def test_a_running_pod_is_ready_and_has_no_reason() -> None:
-    (found,) = parse_pods(json.dumps(pod(container())))
-    assert (found.name, found.phase, found.ready, found.restarts, found.node) == ("head", "Running", True, 0, "node-1")
-    assert (found.reason, dict(found.labels), found.deleting) == (None, {"app": "ray"}, False)
+def state_of(*containers: dict[str, Any], **more: Any) -> PodState:
+    [state] = parse_pods(json.dumps(pod(*containers, **more)))
+    return state
 
 
-def test_a_list_gives_every_pod() -> None:
+def test_a_running_pod_is_ready_and_a_list_gives_every_pod() -> None:
+    state = state_of(container())
+    assert (state.name, state.phase, state.ready, state.restarts, state.node) == ("head", "Running", True, 0, "node-1")
+    assert (state.reason, dict(state.labels), state.deleting) == (None, {"app": "ray"}, False)
     items = [pod(container()), pod(container(), metadata={"name": "worker"})]
     assert [found.name for found in parse_pods(json.dumps({"kind": "List", "items": items}))] == ["head", "worker"]
     assert parse_pods('{"kind": "PodList", "items": []}') == ()
+    text = json.dumps(pod(container(), metadata={"deletionTimestamp": "2030-01-01T00:00:00Z"}))
+    assert parse_pods(text)[0].deleting is True
 
 
-def test_restarts_are_summed_over_containers() -> None:
-    (found,) = parse_pods(json.dumps(pod(container(restartCount=2), container(restartCount=3))))
-    assert found.restarts == 5
-
-
-@pytest.mark.parametrize("reason", ["CrashLoopBackOff", "ImagePullBackOff"])
-def test_a_waiting_container_gives_the_reason(reason: str) -> None:
-    (found,) = parse_pods(json.dumps(pod(container(), container({"waiting": {"reason": reason, "message": "why"}}))))
-    assert (found.reason, found.message, found.ready) == (reason, "why", False)
-
-
-def test_an_oom_killed_container_stays_the_reason_after_a_restart() -> None:
+def test_a_waiting_container_gives_the_reason_and_restarts_are_summed() -> None:
+    reason = "ImagePullBackOff"
+    state = state_of(container(), container({"waiting": {"reason": reason, "message": "why"}}))
+    assert (state.reason, state.message, state.ready) == (reason, "why", False)
+    state = state_of(container(restartCount=2), container(restartCount=3))
+    assert state.restarts == 5
     killed = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
     dead = container({"waiting": {"reason": "CrashLoopBackOff"}}, killed)
-    assert parse_pods(json.dumps(pod(container(), dead)))[0].reason == "OOMKilled"
+    assert state_of(container(), dead).reason == "OOMKilled"
+    done = container({"terminated": {"reason": "Completed", "exitCode": 0}})
+    assert state_of(done, phase="Succeeded").reason is None
 
 
-def test_an_evicted_pod_says_so_itself() -> None:
-    (found,) = parse_pods(json.dumps(pod(phase="Failed", reason="Evicted", message="low on ephemeral-storage")))
-    assert (found.phase, found.reason, found.message) == ("Failed", "Evicted", "low on ephemeral-storage")
-
-
-def test_a_pod_that_finds_no_node_says_why() -> None:
+def test_an_evicted_pod_and_one_that_finds_no_node_say_why() -> None:
+    state = state_of(phase="Failed", reason="Evicted", message="low on ephemeral-storage")
+    assert (state.phase, state.reason, state.message) == ("Failed", "Evicted", "low on ephemeral-storage")
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
-    (found,) = parse_pods(json.dumps(pod(phase="Pending", conditions=[condition])))
-    assert (found.reason, found.message, found.ready) == ("Unschedulable", "0/3 nodes", False)
+    state = state_of(phase="Pending", conditions=[condition])
+    assert (state.reason, state.message, state.ready) == ("Unschedulable", "0/3 nodes", False)
 
 
-def test_a_disruption_is_the_reason_before_how_its_containers_ended() -> None:
+def test_a_disruption_is_the_reason_unless_a_container_ran_out_of_memory() -> None:
     told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "by trainer-7"}
-    [state] = parse_pods(json.dumps(pod(container(end("Error", 143)), phase="Failed", conditions=[told])))
+    state = state_of(container(end("Error", 143)), phase="Failed", conditions=[told])
     assert (state.reason, state.message) == ("PreemptionByScheduler", "by trainer-7")
     failure = classify_failure("", exit_code=143, pod=state)
     assert (failure.category, failure.action) == ("preemption", "restart_elsewhere")
     assert describe_end(state).startswith("pod head is Failed: PreemptionByScheduler (exit code 143, at ")
-
-
-def test_a_container_that_ran_out_of_memory_is_the_reason_although_its_pod_was_disrupted() -> None:
-    told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "by trainer-7"}
-    [state] = parse_pods(json.dumps(pod(container(end("OOMKilled", 137)), phase="Failed", conditions=[told])))
+    state = state_of(container(end("OOMKilled", 137)), phase="Failed", conditions=[told])
     assert state.reason == "OOMKilled" and classify_failure("", pod=state).category == "host_oom"
 
 
-def test_an_end_that_nobody_saw_has_no_exit_code() -> None:
-    [state] = parse_pods(json.dumps(pod(container(end("ContainerStatusUnknown", 137)), phase="Failed")))
-    assert (state.reason, state.exit_code) == ("ContainerStatusUnknown", None)
-    assert classify_failure("", pod=state).category == "unknown"
-
-
-def test_the_end_of_an_init_container_is_reported_as_its_own() -> None:
+def test_the_end_of_an_init_container_is_its_own_and_no_reason_if_it_succeeded() -> None:
     waits = container({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}, end("Error", 1), name="fetch")
     told = pod(container({"waiting": {"reason": "PodInitializing"}}), initContainerStatuses=[waits], phase="Pending")
     told["spec"] = {"containers": [{"name": "c"}]}
     [state] = parse_pods(json.dumps(told))
     assert describe_end(state).startswith("pod head is Pending: CrashLoopBackOff (container fetch, exit code 1, at ")
-
-
-def test_an_init_container_that_succeeded_at_last_is_no_reason_and_no_end() -> None:
     done, pulls = container(end("Completed", 0), end("Error", 1), name="i"), {"waiting": {"reason": "PodInitializing"}}
-    [state] = parse_pods(json.dumps(pod(container(pulls), initContainerStatuses=[done], phase="Pending")))
+    state = state_of(container(pulls), initContainerStatuses=[done], phase="Pending")
     assert (state.reason, state.ended_container, state.exit_code) == (None, None, None)
 
 
-def test_names_and_types_that_are_no_text_are_read_over() -> None:
-    told = pod({**container(), "name": []}, conditions=[{"type": []}])
-    told["spec"] = {"containers": [{"name": {}}]}
-    assert [each.phase for each in parse_pods(json.dumps(told))] == ["Running"]
-
-
-def test_the_reported_end_is_that_of_the_container_that_is_the_reason() -> None:
-    old, waits = container(None, end("OOMKilled", 137), name="a"), {"waiting": {"reason": "CrashLoopBackOff"}}
-    [state] = parse_pods(json.dumps(pod(old, container(waits, end("Error", 2), name="b"))))
-    assert (state.reason, state.ended_container, state.exit_code) == ("CrashLoopBackOff", "b", 2)
-
-
-def test_the_container_that_is_meant(subtests: pytest.Subtests) -> None:
+def test_the_container_that_is_meant() -> None:
     proxy, trainer, other = {"name": "proxy"}, with_gpu("trainer"), with_gpu("other")
     failed = {**container(end("Error", 1)), "name": "proxy"}
     done = {**container(end("Completed", 0)), "name": "proxy"}
@@ -133,15 +99,23 @@ def test_the_container_that_is_meant(subtests: pytest.Subtests) -> None:
         ([proxy, trainer], [done], "Succeeded", "trainer"),
         ([proxy, {"name": "main"}], [done], "Succeeded", "proxy"),
     ]:
-        with subtests.test(spec=[each["name"] for each in spec], phase=phase):
-            told = {"metadata": {"name": "w"}, "spec": {"containers": spec}}
-            told["status"] = {"phase": phase, "containerStatuses": status}
-            [state] = parse_pods(json.dumps(told))
-            assert state.main_container == meant
-            assert state.default_container == "proxy"
+        told = {"metadata": {"name": "w"}, "spec": {"containers": spec}}
+        told["status"] = {"phase": phase, "containerStatuses": status}
+        [state] = parse_pods(json.dumps(told))
+        assert state.main_container == meant
+        assert state.default_container == "proxy"
 
 
-def test_the_container_where_kubectl_runs_a_command() -> None:
+def test_the_container_with_gpus_is_meant_and_the_default_one_runs_commands() -> None:
+    for resources in [
+        {"limits": {"nvidia.com/mig-3g.40gb": "1"}},
+        {"limits": {"nvidia.com/gpu.shared": "2"}},
+        {"limits": {"gpu.intel.com/i915": "1"}},
+        {"claims": [{"name": "gpu"}]},
+    ]:
+        proxy = {"name": "proxy", "resources": {"limits": {"memory": "1Gi", "nvidia.com/gpumem": "0"}}}
+        spec = {"containers": [proxy, {"name": "train", "resources": resources}]}
+        assert parse_pods(json.dumps({"metadata": {"name": "w"}, "spec": spec}))[0].main_container == "train"
     containers = [{"name": "proxy"}, {"name": "trainer"}]
     annotations = {"kubectl.kubernetes.io/default-container": "trainer"}
     for metadata, default in ({"name": "w"}, "proxy"), ({"name": "w", "annotations": annotations}, "trainer"):
@@ -150,31 +124,8 @@ def test_the_container_where_kubectl_runs_a_command() -> None:
     assert parse_pods(json.dumps({"metadata": {"name": "w"}}))[0].default_container is None
 
 
-def test_the_container_with_a_part_of_a_gpu_or_a_claimed_one_is_meant(subtests: pytest.Subtests) -> None:
-    for resources in [
-        {"limits": {"nvidia.com/mig-3g.40gb": "1"}},
-        {"limits": {"nvidia.com/gpu.shared": "2"}},
-        {"limits": {"gpu.intel.com/i915": "1"}},
-        {"claims": [{"name": "gpu"}]},
-    ]:
-        with subtests.test(resources=resources):
-            proxy = {"name": "proxy", "resources": {"limits": {"memory": "1Gi", "nvidia.com/gpumem": "0"}}}
-            spec = {"containers": [proxy, {"name": "train", "resources": resources}]}
-            assert parse_pods(json.dumps({"metadata": {"name": "w"}, "spec": spec}))[0].main_container == "train"
-
-
 def with_gpu(name: str) -> dict[str, Any]:
     return {"name": name, "resources": {"limits": {"nvidia.com/gpu": 1}}}
-
-
-def test_a_completed_container_is_no_reason() -> None:
-    done = container({"terminated": {"reason": "Completed", "exitCode": 0}})
-    assert parse_pods(json.dumps(pod(done, phase="Succeeded")))[0].reason is None
-
-
-def test_a_pod_being_removed_is_deleting() -> None:
-    text = json.dumps(pod(container(), metadata={"deletionTimestamp": "2030-01-01T00:00:00Z"}))
-    assert parse_pods(text)[0].deleting is True
 
 
 def end(reason: str, code: object, at: str = "2030-01-01T00:00:10Z") -> dict[str, Any]:
@@ -184,33 +135,34 @@ def end(reason: str, code: object, at: str = "2030-01-01T00:00:10Z") -> dict[str
 def test_how_its_containers_ended_is_the_worst_of_their_ends() -> None:
     killed = container(None, last=end("OOMKilled", 137))
     failed = container(end("Error", 1))
-    [state] = parse_pods(json.dumps(pod(failed, killed)))
+    state = state_of(failed, killed)
     assert (state.reason, state.terminated, state.exit_code, state.terminated_at) == ("Error", "Error", 1, 1893456010.0)
-    [state] = parse_pods(json.dumps(pod(container(), killed)))
+    state = state_of(container(), killed)
     assert (state.reason, state.terminated, state.exit_code) == (None, "OOMKilled", 137)
-    [state] = parse_pods(json.dumps(pod(container(end("Completed", 0)), failed)))
+    state = state_of(container(end("Completed", 0)), failed)
     assert (state.terminated, state.exit_code) == ("Error", 1)
-    [state] = parse_pods(json.dumps(pod(container(end("Completed", 0)))))
+    state = state_of(container(end("Completed", 0)))
     assert (state.terminated, state.exit_code) == ("Completed", 0)
-    [state] = parse_pods(json.dumps(pod(container())))
+    state = state_of(container())
     assert (state.terminated, state.exit_code, state.terminated_at) == (None, None, None)
 
 
-def test_an_exit_status_that_is_none_is_not_known(subtests: pytest.Subtests) -> None:
+def test_an_exit_status_that_is_none_or_that_nobody_saw_is_not_known() -> None:
     for code in ["137", 1.5, True, None, 10**30, [137]]:
-        with subtests.test(code=code):
-            [state] = parse_pods(json.dumps(pod(container(end("Error", code, "yesterday")))))
-            assert (state.terminated, state.exit_code, state.terminated_at) == ("Error", None, None)
+        state = state_of(container(end("Error", code, "yesterday")))
+        assert (state.terminated, state.exit_code, state.terminated_at) == ("Error", None, None)
+    state = state_of(container(end("ContainerStatusUnknown", 137)), phase="Failed")
+    assert (state.reason, state.exit_code) == ("ContainerStatusUnknown", None)
+    assert classify_failure("", pod=state).category == "unknown"
 
 
-def test_anything_else_is_an_error(subtests: pytest.Subtests) -> None:
+def test_what_is_no_pod_is_an_error_and_odd_names_are_read_over() -> None:
     for text in ["", "Error from server (NotFound)", "[]", "{}", '{"kind": "List"}', '{"kind":"Node"}', "3"]:
-        with subtests.test(text=text):
-            with pytest.raises(ParseError):
-                parse_pods(text)
-
-
-# ---------------------------------------------------------------- ends
+        with pytest.raises(ParseError):
+            parse_pods(text)
+    told = pod({**container(), "name": []}, conditions=[{"type": []}])
+    told["spec"] = {"containers": [{"name": {}}]}
+    assert [each.phase for each in parse_pods(json.dumps(told))] == ["Running"]
 
 
 def ended_pod(phase: str, ends: dict[str, dict[str, Any]], **spec: Any) -> PodState:
@@ -218,16 +170,9 @@ def ended_pod(phase: str, ends: dict[str, dict[str, Any]], **spec: Any) -> PodSt
     limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
     containers = [{"name": name, **(limits if not at else {})} for at, name in enumerate(ends)]
     statuses = [{"name": name, **state} for name, state in ends.items()]
-    [pod] = parse_pods(
-        json.dumps(
-            {
-                "kind": "Pod",
-                "metadata": {"name": "w"},
-                "spec": {"containers": containers, **spec},
-                "status": {"phase": phase, "containerStatuses": statuses},
-            }
-        )
-    )
+    told = {"metadata": {"name": "w"}, "spec": {"containers": containers, **spec}}
+    told["status"] = {"phase": phase, "containerStatuses": statuses}
+    [pod] = parse_pods(json.dumps({"kind": "Pod", **told}))
     return pod
 
 
@@ -238,21 +183,21 @@ def terminated(code: int, reason: str, at: str = "2030-01-02T00:00:00Z") -> dict
 OLD_KILL = {"lastState": terminated(137, "OOMKilled", "2029-12-20T00:00:00Z")}
 
 
-def test_a_pod_ended_as_its_container_ended_now_and_not_as_one_did_before() -> None:
+def test_a_pod_ended_as_its_failed_container_ended_now_and_not_before() -> None:
     sidecar = {"state": terminated(0, "Completed"), **OLD_KILL}
     pod = ended_pod("Failed", {"trainer": {"state": terminated(1, "Error"), **OLD_KILL}, "proxy": sidecar})
     assert (pod.reason, pod.terminated, pod.exit_code, pod.ended_container) == ("Error", "Error", 1, "trainer")
     assert pod.main_container == "trainer"
     pod = ended_pod("Succeeded", {"trainer": {"state": terminated(0, "Completed"), **OLD_KILL}, "proxy": sidecar})
     assert (pod.reason, pod.exit_code, pod.ended_container) == (None, 0, "trainer")
-
-
-def test_the_failed_container_is_the_reason_of_a_pods_end() -> None:
     both = {"trainer": {"state": terminated(0, "Completed")}, "proxy": {"state": terminated(137, "OOMKilled")}}
     pod = ended_pod("Failed", both, restartPolicy="Never")
     assert (pod.reason, pod.exit_code, pod.ended_container) == ("OOMKilled", 137, "proxy")
     stands = standing_of(pod, pod.main_container)
     assert stands and (stands.name, stands.phase, stands.exit_code) == ("w/trainer", "Succeeded", 0)
+    old, waits = container(None, end("OOMKilled", 137), name="a"), {"waiting": {"reason": "CrashLoopBackOff"}}
+    state = state_of(old, container(waits, end("Error", 2), name="b"))
+    assert (state.reason, state.ended_container, state.exit_code) == ("CrashLoopBackOff", "b", 2)
 
 
 def test_a_trainer_that_exits_well_in_a_pod_that_is_ended_from_outside_has_not_succeeded() -> None:
@@ -302,26 +247,24 @@ def test_a_container_has_ended_for_good_where_its_pod_does_not_start_it_again(
         assert (ended.name, ended.exit_code, ended.reason) == ("w/trainer", code, None)
 
 
-def test_a_container_has_ended_for_good_by_its_own_restart_policy(subtests: pytest.Subtests) -> None:
+def test_a_container_has_ended_for_good_by_its_own_restart_policy() -> None:
     for of_container, has_ended in [
         ({"restartPolicy": "Never"}, True),
         ({"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart"}]}, False),
         ({"restartPolicy": "OnFailure"}, False),
         ({}, False),
     ]:
-        with subtests.test(of_container=of_container):
-            spec = {"containers": [{"name": "train", **of_container}, {"name": "proxy"}], "restartPolicy": "Always"}
-            told = pod({"name": "train", "state": end("Error", 1)}, {"name": "proxy", "state": {"running": {}}})
-            [state] = parse_pods(json.dumps({**told, "spec": spec}))
-            assert (end_of_container(state, "train") is not None) is has_ended
+        spec = {"containers": [{"name": "train", **of_container}, {"name": "proxy"}], "restartPolicy": "Always"}
+        told = pod({"name": "train", "state": end("Error", 1)}, {"name": "proxy", "state": {"running": {}}})
+        [state] = parse_pods(json.dumps({**told, "spec": spec}))
+        assert (end_of_container(state, "train") is not None) is has_ended
 
 
-def test_what_has_not_begun_or_waits_after_a_crash_stands_in_the_way(subtests: pytest.Subtests) -> None:
+def test_what_has_not_begun_or_waits_after_a_crash_stands_in_the_way() -> None:
     waits = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(137, "OOMKilled")}
     both = {"trainer": waits, "proxy": {"state": {"running": {}}}}
     for phase, container, name in ("Running", None, "w/trainer"), ("Pending", None, "w"), ("Running", "proxy", None):
-        with subtests.test(phase=phase, container=container):
-            pod = ended_pod(phase, both)
-            stands = standing_of(pod, container or pod.main_container)
-            assert (stands and (stands.name, stands.phase)) == (name and (name, "Pending"))
-            assert stands is None or stands.exit_code == 137
+        pod = ended_pod(phase, both)
+        stands = standing_of(pod, container or pod.main_container)
+        assert (stands and (stands.name, stands.phase)) == (name and (name, "Pending"))
+        assert stands is None or stands.exit_code == 137

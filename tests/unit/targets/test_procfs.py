@@ -15,15 +15,12 @@ from training_monitor.targets.procfs import MachineReader, identify, read_proces
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this machine has no /proc")
 
 
-def test_this_process_is_identified() -> None:
+def test_a_process_is_identified_if_it_is_there() -> None:
     me = identify()
     assert (me.pid, me.hostname) == (os.getpid(), os.uname().nodename)
     assert me.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert me.pid_namespace == os.readlink("/proc/self/ns/pid")
     assert me.start_ticks and identify(os.getpid()) == me
-
-
-def test_a_process_that_is_not_there_has_no_start() -> None:
     assert identify(2**22 + 5).start_ticks is None
     assert read_process(2**22 + 5) is None and read_threads(2**22 + 5) == ()
     assert read_process(2**70) is None

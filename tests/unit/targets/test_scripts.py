@@ -15,29 +15,20 @@ def run(script: str) -> str:
     return subprocess.run(["sh"], input=script, capture_output=True, text=True, check=True, timeout=30).stdout
 
 
-def test_variables_arrive_as_they_are() -> None:
+def test_variables_and_arguments_arrive_as_they_are() -> None:
     for text in HOSTILE:
         head, _, _ = format_call("host", "show_disks", file=text).partition("\nshow_disks() {")
         assert run(f'{head}\nprintf %s "$file"') == text
-
-
-def test_arguments_arrive_as_they_are() -> None:
     script = format_call("host", "show_disks", *HOSTILE, 2, 0.5)
     call = script[script.rindex("\nshow_disks ") :]
     said = run(f"show_disks() {{ printf '%s|' \"$@\"; }}{call}")
     assert said == "".join(f"{each}|" for each in [*HOSTILE, "2", "0.5"])
-
-
-def test_what_is_quoted_already_is_read_by_the_shell() -> None:
     head, _, _ = format_call("host", "show_disks", file=Quoted('"$((1 + 1))"/x')).partition("\nshow_disks() {")
     assert run(f'{head}\necho "$file"') == "2/x\n"
 
 
-def test_a_variable_that_no_file_names_is_refused() -> None:
+def test_a_variable_that_no_file_names_is_refused_and_comments_do_not_travel() -> None:
     with pytest.raises(TypeError, match="host.sh does not accept other"):
         format_call("host", "show_disks", other=1)
-
-
-def test_comments_do_not_travel() -> None:
     script = format_call("log", "read_new", limit=1)
     assert not [line for line in script.splitlines() if line.lstrip().startswith("#")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import threading
@@ -73,11 +74,17 @@ def test_a_job_is_read_whatever_its_name_holds() -> None:
     assert (found.number, found.task, found.name) == ("3", "1_0", "a b | $(id) JobState=FAILED")
     assert (found.state, found.nodes, found.batch_node, found.restarts) == ("RUNNING", ("n1", "n2"), "n1", 2)
     assert found.outputs == ("/my jobs/out 1.log", "/my jobs/err 1.log") and found.starts_at == 1795846001
+    job = line(name="llm")
+    for text in [
+        job.replace("ArrayTaskId=0", "ArrayTaskId=0 ArrayTaskThrottle=4"),
+        job.replace("ArrayJobId=1 ArrayTaskId=0", "HetJobId=3 HetJobOffset=0").replace("llm", "llm HetJobIdSet=3-4"),
+    ]:
+        found = read_job(text)
+        assert found and (found.number, found.name, found.phase) == ("3", "llm", "Running")
 
 
-@pytest.mark.parametrize(
-    ("state", "code", "phase", "exit_code", "category"),
-    [
+def test_each_state_and_reason_stands_for_what_it_is() -> None:
+    for state, code, phase, exit_code, category in [
         ("COMPLETED", "0:0", "Succeeded", 0, None),
         ("FAILED", "1:0", "Failed", 1, None),
         ("OUT_OF_MEMORY", "0:125", "Failed", None, "host_oom"),
@@ -89,29 +96,20 @@ def test_a_job_is_read_whatever_its_name_holds() -> None:
         ("REVOKED", "0:0", "Unknown", None, None),
         ("POWER_UP_NODE", "0:0", "Pending", None, None),
         ("BOOT_FAIL", "0:0", "Failed", None, "node_lost"),
-    ],
-)
-def test_each_state_stands_for_what_it_is(
-    state: str, code: str, phase: str, exit_code: int | None, category: str | None
-) -> None:
-    found = read_job(line(state=state, code=code))
-    assert found is not None
-    stands = standing_of(found)
-    assert (stands.phase, stands.exit_code, stands.category) == (phase, exit_code, category)
-
-
-def test_a_part_of_a_throttled_array_or_a_heterogeneous_job_is_read(subtests: pytest.Subtests) -> None:
-    job = line(name="llm")
-    for text in [
-        job.replace("ArrayTaskId=0", "ArrayTaskId=0 ArrayTaskThrottle=4"),
-        job.replace("ArrayJobId=1 ArrayTaskId=0", "HetJobId=3 HetJobOffset=0").replace("llm", "llm HetJobIdSet=3-4"),
     ]:
-        with subtests.test(text=text[:80]):
-            found = read_job(text)
-            assert found and (found.number, found.name, found.phase) == ("3", "llm", "Running")
+        found = read_job(line(state=state, code=code))
+        assert found is not None
+        stands = standing_of(found)
+        assert (stands.phase, stands.exit_code, stands.category) == (phase, exit_code, category)
+    found = read_job(line(state="FAILED", reason="JobLaunchFailure", code="1:0"))
+    gone = read_job(line(state="NODE_FAIL"))
+    assert found and gone
+    assert standing_of(found).reason == "FAILED (JobLaunchFailure)" and standing_of(gone).exit_code is None
+    cancelled = read_job(line(state="CANCELLED", reason="DependencyNeverSatisfied"))
+    assert cancelled and standing_of(cancelled).reason == "CANCELLED (DependencyNeverSatisfied)"
 
 
-def test_a_job_that_is_held_is_released(subtests: pytest.Subtests) -> None:
+def test_a_job_that_is_held_is_released() -> None:
     for state, reason, is_held in [
         ("PENDING", "JobHeldUser", True),
         ("PENDING", "JobHoldMaxRequeue", True),
@@ -120,20 +118,8 @@ def test_a_job_that_is_held_is_released(subtests: pytest.Subtests) -> None:
         ("PENDING", "QOSUsageThreshold", False),
         ("PENDING", "ReqNodeNotAvail,_UnavailableNodes:sheldon[01-04]", False),
     ]:
-        with subtests.test(state=state, reason=reason):
-            found = read_job(line(state=state, reason=reason))
-            assert found and standing_of(found).resume == ("scontrol release 3" if is_held else None)
-
-
-def test_the_reason_of_a_failure_is_reported_and_no_exit_code_of_a_job_that_never_ran() -> None:
-    found, gone = (
-        read_job(line(state="FAILED", reason="JobLaunchFailure", code="1:0")),
-        read_job(line(state="NODE_FAIL")),
-    )
-    assert found and gone
-    assert standing_of(found).reason == "FAILED (JobLaunchFailure)" and standing_of(gone).exit_code is None
-    cancelled = read_job(line(state="CANCELLED", reason="DependencyNeverSatisfied"))
-    assert cancelled and standing_of(cancelled).reason == "CANCELLED (DependencyNeverSatisfied)"
+        found = read_job(line(state=state, reason=reason))
+        assert found and standing_of(found).resume == ("scontrol release 3" if is_held else None)
 
 
 def test_a_job_that_cannot_be_read_is_unknown_and_hides_no_other(
@@ -162,7 +148,7 @@ def test_a_job_that_the_controller_has_forgotten_is_asked_of_the_accounting(
     assert isinstance(answer.failure, TargetEnded) and "CANCELLED (exit code 143" in answer.failure.what
 
 
-def test_without_accounting_a_job_that_was_known_has_ended_and_another_is_not_there(
+def test_without_accounting_or_with_only_its_word_a_forgotten_job_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct="echo disabled >&2; exit 1")
@@ -172,6 +158,10 @@ def test_without_accounting_a_job_that_was_known_has_ended_and_another_is_not_th
     assert known.job.state == "FORGOTTEN" and known.output_files(None)[1][0] == "/my jobs/out 1.log"
     [answer] = Site(known).ask(Question("any", "echo hi", lambda reply: reply))
     assert isinstance(answer.failure, TargetEnded)
+    record = f"7|7|RUNNING|0:0|Unknown|{tmp_path}|a"
+    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct=shows(record))
+    found: Any = SlurmTarget("7").resolve(None)
+    assert (found.job.state, found.job.phase) == ("FORGOTTEN", "Ended")
 
 
 def test_a_job_that_has_been_ending_for_long_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,15 +176,6 @@ def test_the_first_part_of_a_heterogeneous_job_is_meant(tmp_path: Path, monkeypa
     programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=shows(*parts))
     found: Any = SlurmTarget("3").resolve(None)
     assert found.job.number == "3"
-
-
-def test_a_job_that_only_the_accounting_takes_for_running_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = f"7|7|RUNNING|0:0|Unknown|{tmp_path}|a"
-    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct=shows(record))
-    found: Any = SlurmTarget("7").resolve(None)
-    assert (found.job.state, found.job.phase) == ("FORGOTTEN", "Ended")
 
 
 def test_an_array_asks_for_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,14 +219,11 @@ def test_a_question_ends_after_its_time_and_waits_for_the_one_before_it(tmp_path
 
 
 def test_a_node_that_others_ask_for_too_long_is_unknown(tmp_path: Path) -> None:
-    import fcntl
-
+    transport = SlurmTransport(FakeTransport(lambda script: ("", 0)), "3", "n1", str(tmp_path / "lock"))
     with open(tmp_path / "lock", "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(CommandTimedOut):
-            SlurmTransport(FakeTransport(lambda script: ("", 0)), "3", "n1", str(tmp_path / "lock")).run(
-                ["sh"], timeout=0.1
-            )
+            transport.run(["sh"], timeout=0.1)
 
 
 def test_nodes_are_asked_by_ssh_where_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,18 +236,12 @@ def test_nodes_are_asked_by_ssh_where_that_is_set(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(TargetUnreachable, match="are disabled"):
         target.connect(None)
     assert not target.find_siblings(None)
-
-
-def test_a_target_whose_job_is_not_known_yet_owns_no_other_process() -> None:
     assert SlurmTarget("3").own_processes == {"SLURM_JOB_ID": "3"}
 
 
-def test_where_slurm_is_not_installed_that_is_said() -> None:
+def test_commands_that_are_missing_or_not_configured_are_explained_in_our_words() -> None:
     with pytest.raises(ToolNotFound):
         SlurmTarget("3").resolve(FakeTransport(lambda script: ("missing\n", 0)))
-
-
-def test_commands_without_a_configuration_are_explained_in_our_words() -> None:
     said = "fetch_config: DNS SRV lookup failed\nscontrol: error: _establish_config_source: failed to fetch config"
     error = refused(f"scontrol: error: {said}")
     assert error.what == "Slurm does not respond: its commands found no configuration" and "login node" in str(error)

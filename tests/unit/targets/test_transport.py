@@ -54,46 +54,30 @@ class Recorder:
         return None  # type: ignore[return-value]
 
 
-# ---------------------------------------------------------------- argv
-
-
-@pytest.mark.parametrize(
-    ("container", "context", "wanted"),
-    [
+def test_kubectl_gets_exactly_the_target_and_the_command() -> None:
+    for container, context, wanted in [
         (None, None, "kubectl exec -i -n ml pod -- sh -s"),
         ("main", None, "kubectl exec -i -n ml pod -c main -- sh -s"),
         (None, "prod", "kubectl --context prod exec -i -n ml pod -- sh -s"),
         ("main", "prod", "kubectl --context prod exec -i -n ml pod -c main -- sh -s"),
-    ],
-)
-def test_kubectl_gets_exactly_the_target_and_the_command(
-    container: str | None, context: str | None, wanted: str
-) -> None:
-    bottom = Recorder()
-    through = KubectlTransport(bottom, "ml", "pod", container, context)
-    through.run(["sh", "-s"], timeout=7, input="script")
-    through.stream(["sh", "-s"], input="script")
-    assert bottom.calls == [(wanted.split(), 7, "script"), (wanted.split(), None, "script")]
+    ]:
+        bottom = Recorder()
+        through = KubectlTransport(bottom, "ml", "pod", container, context)
+        through.run(["sh", "-s"], timeout=7, input="script")
+        through.stream(["sh", "-s"], input="script")
+        assert bottom.calls == [(wanted.split(), 7, "script"), (wanted.split(), None, "script")]
 
 
-@pytest.mark.parametrize(
-    "argv", [["sh", "-s"], ["echo", "a b", "it's", '"', "$HOME", "a\nb", "", "*", "\\"], ["sh", "-c", "echo 'x y'"]]
-)
-def test_ssh_quotes_exactly_once(argv: list[str]) -> None:
-    bottom = Recorder()
-    SshTransport(bottom, "user@host", ("-p", "22")).run(argv, timeout=5, input="in")
-    [(sent, timeout, given)] = bottom.calls
-    assert sent[:5] == ["ssh", "-p", "22", "--", "user@host"] and (timeout, given) == (5, "in")
-    assert len(sent) == 6 and shlex.split(sent[5]) == argv
-
-
-def test_a_program_in_a_pod_gets_its_words_unquoted() -> None:
-    bottom = Recorder()
-    KubectlTransport(bottom, "ml", "pod").run(["echo", "a b", "$HOME"], timeout=5)
-    assert bottom.calls[0][0][-3:] == ["echo", "a b", "$HOME"]
-
-
-# ---------------------------------------------------------------- failures
+def test_ssh_quotes_exactly_once_and_a_pod_gets_its_words_unquoted() -> None:
+    odd = ["echo", "a b", "it's", '"', "$HOME", "a\nb", "", "*", "\\"]
+    for argv in [["sh", "-s"], odd, ["sh", "-c", "echo 'x y'"]]:
+        bottom = Recorder()
+        SshTransport(bottom, "user@host", ("-p", "22")).run(argv, timeout=5, input="in")
+        [(sent, timeout, given)] = bottom.calls
+        assert sent[:5] == ["ssh", "-p", "22", "--", "user@host"] and (timeout, given) == (5, "in")
+        assert len(sent) == 6 and shlex.split(sent[5]) == argv
+        KubectlTransport(bottom, "ml", "pod").run(argv, timeout=5)
+        assert bottom.calls[1][0][-len(argv) :] == argv
 
 
 def recorded(comment: str) -> CommandResult:
@@ -106,7 +90,7 @@ def recorded(comment: str) -> CommandResult:
     raise AssertionError(comment)
 
 
-def test_what_kubectl_says_is_understood(subtests: pytest.Subtests) -> None:
+def test_what_kubectl_says_is_understood() -> None:
     for comment, kind in [
         ("no such pod", TargetNotFound),
         ("no kubeconfig", TargetUnreachable),
@@ -115,18 +99,14 @@ def test_what_kubectl_says_is_understood(subtests: pytest.Subtests) -> None:
         ("closed before the first question", TargetUnreachable),
         ("closed before a later question", TargetUnreachable),
     ]:
-        with subtests.test(comment=comment, kind=kind):
-            error = explain_failure(recorded(comment), "k8s://ml/nope")
-            assert type(error) is kind
-            assert str(error).startswith("k8s://ml/nope: ") and error.hint
-
-
-def test_a_failing_command_in_a_pod_is_no_missing_pod() -> None:
+        error = explain_failure(recorded(comment), "k8s://ml/nope")
+        assert type(error) is kind
+        assert str(error).startswith("k8s://ml/nope: ") and error.hint
     error = explain_failure(recorded("the command fails"), "pod")
     assert not isinstance(error, TargetNotFound) and "exit code 3" in str(error)
 
 
-def test_every_usual_message_has_its_meaning(subtests: pytest.Subtests) -> None:
+def test_every_usual_message_has_its_meaning() -> None:
     for stderr, kind in [
         ('Error from server (NotFound): pods "head" not found', TargetNotFound),
         ('Error from server (NotFound): namespaces "ml" not found', TargetNotFound),
@@ -161,11 +141,10 @@ def test_every_usual_message_has_its_meaning(subtests: pytest.Subtests) -> None:
         ("Host key verification failed.", AccessDenied),
         ("@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nHost key verification failed.", AccessDenied),
     ]:
-        with subtests.test(stderr=stderr, kind=kind):
-            program, code = ("ssh", 255) if "kubectl" not in stderr and "rror" not in stderr else ("kubectl", 1)
-            error = explain_failure(CommandResult((program,), code, "", stderr, 0.1), "there")
-            assert str(error).startswith("there: ")
-            assert type(error) is kind and error.hint
+        program, code = ("ssh", 255) if "kubectl" not in stderr and "rror" not in stderr else ("kubectl", 1)
+        error = explain_failure(CommandResult((program,), code, "", stderr, 0.1), "there")
+        assert str(error).startswith("there: ")
+        assert type(error) is kind and error.hint
 
 
 def test_what_a_login_refuses_on_its_output_is_explained() -> None:
@@ -173,79 +152,49 @@ def test_what_a_login_refuses_on_its_output_is_explained() -> None:
     assert type(explain_failure(said, "there")) is AccessDenied
 
 
-def test_what_is_not_understood_is_unknown_and_never_not_there() -> None:
+def test_what_is_not_understood_is_unknown_and_shown_without_secrets() -> None:
     error = explain_failure(CommandResult(("kubectl",), 1, "", "something new", 0.1), "pod")
     assert type(error) is TargetUnreachable and "something new" in str(error) and "exit status 1" in str(error)
-
-
-def test_an_exit_without_a_word_says_so() -> None:
     error = explain_failure(CommandResult(("kubectl",), 0, "", "", 0.1), "pod")
     assert type(error) is TargetUnreachable and "it printed nothing" in str(error)
-
-
-def test_an_error_shows_no_secret_of_the_program() -> None:
     result = CommandResult(("curl",), 1, "", "Authorization: Bearer s3cr3tV4lue", 0.1)
     assert "s3cr3tV4lue" not in str(explain_failure(result, "there"))
 
 
-# ---------------------------------------------------------------- this machine
-
-
-def test_any_exit_status_is_a_result_with_both_texts() -> None:
+def test_any_exit_status_or_signal_is_a_result_with_both_texts() -> None:
     result = LocalTransport().run(["sh", "-c", "echo out; echo err >&2; exit 7"], timeout=10)
     assert (result.exit_code, result.stdout, result.stderr) == (7, "out\n", "err\n")
     assert result.argv == ("sh", "-c", "echo out; echo err >&2; exit 7") and result.duration >= 0
-
-
-def test_death_by_a_signal_is_a_result_too() -> None:
     assert LocalTransport().run(["sh", "-c", "kill -9 $$"], timeout=10).exit_code == -9
 
 
-def test_input_reaches_the_program_and_ends() -> None:
+def test_input_and_output_of_any_size_reach_their_ends() -> None:
     assert LocalTransport().run(["cat"], timeout=10, input="häßlich\n").stdout == "häßlich\n"
     assert LocalTransport().run(["cat"], timeout=10).stdout == ""
-
-
-def test_much_input_and_much_output_do_not_lock_each_other() -> None:
     text = "x" * 3_000_000
     assert LocalTransport().run(["cat"], timeout=30, input=text).stdout == text
-
-
-def test_a_program_that_does_not_read_its_input_is_no_error() -> None:
     result = LocalTransport().run(["sh", "-c", "exec <&-; echo done"], timeout=10, input="x" * 1_000_000)
     assert (result.exit_code, result.stdout) == (0, "done\n")
-
-
-def test_bytes_that_are_no_text_are_replaced() -> None:
     assert LocalTransport().run(["printf", r"a\377b"], timeout=10).stdout == "a\ufffdb"
 
 
-def test_messages_come_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_shell_reads_the_words_and_messages_come_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert LocalTransport().run(["echo", "$HOME", "a;b", "*"], timeout=10).stdout == "$HOME a;b *\n"
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     assert LocalTransport().run(["sh", "-c", 'echo "$LC_ALL"'], timeout=10).stdout == "C\n"
 
 
-def test_no_shell_reads_the_words() -> None:
-    assert LocalTransport().run(["echo", "$HOME", "a;b", "*"], timeout=10).stdout == "$HOME a;b *\n"
-
-
-def test_a_missing_program_is_named_with_what_to_do() -> None:
+def test_a_missing_program_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ToolNotFound, match="no-such-program-here is not installed"):
         LocalTransport().run(["no-such-program-here"], timeout=10)
     with pytest.raises(ToolNotFound):
         LocalTransport().stream(["no-such-program-here"])
-
-
-def test_a_missing_kubectl_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ToolNotFound, match="install kubectl"):
-        LocalTransport().run(["kubectl"], timeout=10)
-
-
-def test_a_file_that_cannot_be_run_is_a_failure_and_not_missing(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("text")
     with pytest.raises(LocalFailure, match="ermission denied"):
         LocalTransport().run([str(tmp_path / "plain")], timeout=10)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ToolNotFound, match="install kubectl"):
+        LocalTransport().run(["kubectl"], timeout=10)
 
 
 def alive(pid: int) -> bool:
@@ -276,17 +225,14 @@ def test_a_child_that_keeps_the_pipe_open_does_not_keep_the_caller(tmp_path: Pat
     assert (result.exit_code, result.stdout) == (0, "done\n") and time.monotonic() - started < 20
 
 
-def test_a_flood_of_output_ends_the_program_and_not_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport_module, "MAX_OUTPUT_BYTES", 1_000_000)
-    with pytest.raises(LocalFailure, match="printed more than 1000000 bytes"):
-        LocalTransport().run([sys.executable, "-c", "while True: print('x' * 10000)"], timeout=30)
-
-
-def test_a_target_may_print_less_than_a_tool_of_this_machine() -> None:
+def test_a_flood_of_output_ends_the_program_and_a_target_may_print_less(monkeypatch: pytest.MonkeyPatch) -> None:
     words = [sys.executable, "-c", "print('x' * 9_999_999)"]
     assert len(LocalTransport().run(words, timeout=30).stdout) == 10_000_000
     with pytest.raises(LocalFailure, match="printed more than"):
         LocalTransport().run(words, timeout=30, input="a script")
+    monkeypatch.setattr(transport_module, "MAX_OUTPUT_BYTES", 1_000_000)
+    with pytest.raises(LocalFailure, match="printed more than 1000000 bytes"):
+        LocalTransport().run([sys.executable, "-c", "while True: print('x' * 10000)"], timeout=30)
 
 
 def test_a_stream_gives_what_comes_as_it_comes_and_ends_when_closed() -> None:
@@ -302,18 +248,15 @@ def refuse(*_: object) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_a_program_runs_to_its_end_when_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    text = "x" * 300_000
-    result = LocalTransport().run(["sh", "-c", "cat; echo err >&2"], timeout=30, input=text)
-    assert (result.stdout, result.stderr) == (text, "err\n")
-
-
-def test_a_program_runs_to_its_end_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_runs_to_its_end_without_pidfd_or_when_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open")
     assert LocalTransport().run(["sh", "-c", "sleep 0.1; echo out; exit 7"], timeout=30).exit_code == 7
     with pytest.raises(CommandTimedOut):
         LocalTransport().run(["sh", "-c", "exec >&- 2>&-; sleep 60"], timeout=0.3)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    text = "x" * 300_000
+    result = LocalTransport().run(["sh", "-c", "cat; echo err >&2"], timeout=30, input=text)
+    assert (result.stdout, result.stderr) == (text, "err\n")
 
 
 def test_a_stream_whose_thread_cannot_start_leaves_no_program_running(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,9 +321,6 @@ print(LocalTransport().run(["echo", "there"], timeout=10).stdout)
 
 def test_an_interrupt_while_the_guard_ends_stops_no_later_program() -> None:
     assert LocalTransport().run([sys.executable, "-c", INTERRUPTED], timeout=30).stdout.split() == ["there"]
-
-
-# ---------------------------------------------------------------- at most 32 at a time
 
 
 @pytest.fixture
@@ -449,9 +389,8 @@ def test_a_program_that_gets_no_turn_in_time_is_not_started(
     hangs = Runs("sleep", "60", timeout=1.5)
     while one_at_a_time._free:
         time.sleep(0.005)
-    with pytest.raises(
-        CommandTimedOut, match=r"touch did not start within 0.1 s, because 1 other programs? w"
-    ) as caught:
+    message = r"touch did not start within 0.1 s, because 1 other programs? w"
+    with pytest.raises(CommandTimedOut, match=message) as caught:
         LocalTransport().run(["touch", str(tmp_path / "begun")], timeout=0.1)
     assert caught.value.hint
     hangs.join(60)
@@ -484,8 +423,6 @@ def test_a_forked_process_has_turns_of_its_own() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == transport_module.MOST_PROGRAMS
 
 
-# ---------------------------------------------------------------- what was printed before a time limit
-
 SIGN_IN = "To sign in, use a web browser to open the page https://microsoft.com/devicelogin and enter the code ABC123."
 QUESTIONS = [
     (f"echo '{SIGN_IN}' >&2; sleep 60", "devicelogin", "log in once in a terminal"),
@@ -496,24 +433,18 @@ QUESTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("script", "said", "advice"), QUESTIONS)
-def test_a_time_limit_keeps_what_was_printed_and_advises_by_it(script: str, said: str, advice: str) -> None:
-    with pytest.raises(CommandTimedOut, match=re.escape(said)) as caught:
-        LocalTransport().run(["sh", "-c", script], timeout=0.5)
-    assert "sh did not respond within 0.5 s" in str(caught.value) and advice in (caught.value.hint or "")
-    assert caught.value.result and said in caught.value.result.stdout + caught.value.result.stderr
-
-
-def test_what_was_printed_before_a_time_limit_is_masked_and_bounded() -> None:
+def test_a_time_limit_keeps_what_was_printed_masked_and_advises_by_it() -> None:
+    for script, said, advice in QUESTIONS:
+        with pytest.raises(CommandTimedOut, match=re.escape(said)) as caught:
+            LocalTransport().run(["sh", "-c", script], timeout=0.5)
+        assert "sh did not respond within 0.5 s" in str(caught.value) and advice in (caught.value.hint or "")
+        assert caught.value.result and said in caught.value.result.stdout + caught.value.result.stderr
     script = "head -c 200000 /dev/zero | tr '\\0' x; echo; echo HF_TOKEN=hunter-secret-1; sleep 60"
     with pytest.raises(CommandTimedOut) as caught:
         LocalTransport().run(["sh", "-c", script], timeout=1)
     error = caught.value
     assert error.result and len(error.result.stdout) <= 4000 and len(str(error)) < 1000
     assert "HF_TOKEN=***" in str(error) and "hunter" not in f"{error}{error.result}"
-
-
-def test_a_program_that_printed_nothing_has_only_its_time_limit() -> None:
     with pytest.raises(CommandTimedOut) as caught:
         LocalTransport().run(["sleep", "60"], timeout=0.3)
     assert caught.value.what == "sleep did not respond within 0.3 s" and "overloaded" in (caught.value.hint or "")
@@ -532,14 +463,11 @@ def test_a_question_to_a_target_shows_what_its_program_asked(
     assert caught.value.target == target and "log in once in a terminal" in (caught.value.hint or "")
 
 
-def test_a_question_that_runs_too_long_shows_its_last_line() -> None:
+def test_a_question_that_runs_too_long_shows_its_own_last_line_alone() -> None:
     script = "echo \"Username for 'https://huggingface.co': \"; sleep 60"
     [answer] = ask("local", Question("upload", script, lambda reply: reply.output, 0.5))
     assert isinstance(answer.failure, CommandTimedOut) and "Username for" in answer.failure.what
     assert "save the credentials" in (answer.failure.hint or "")
-
-
-def test_frames_of_other_questions_are_not_shown_as_words_of_the_target() -> None:
     scripts = ("echo a", "trap '' TERM; sleep 60")
     questions = [Question(script, script, lambda reply: reply.output, 60) for script in scripts]
     with pytest.raises(CommandTimedOut) as caught:
