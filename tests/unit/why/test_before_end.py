@@ -86,19 +86,16 @@ def test_the_last_roll_call_is_found_by_every_attempt_of_the_training(tmp_path: 
     assert last_roll_call(store, target, WatchedJob(job_id="process:other")) is None
 
 
-@pytest.mark.parametrize(("confidence", "suspects"), [("none", ()), ("low", ()), ("medium", ("b",)), ("high", ("b",))])
-def test_a_guess_makes_no_node_suspect(tmp_path: Path, confidence: str, suspects: tuple[str, ...]) -> None:
-    ranks = (replace(rank(0), node="a"), replace(rank(1), node="b"))
+@pytest.mark.parametrize(
+    ("confidence", "node", "suspects"),
+    [("none", "a", ()), ("low", "a", ()), ("medium", "a", ("b",)), ("high", "a", ("b",)), ("high", None, ())],
+)
+def test_a_guess_or_the_only_known_node_makes_no_node_suspect(
+    tmp_path: Path, confidence: str, node: str | None, suspects: tuple[str, ...]
+) -> None:
+    ranks = (replace(rank(0), node=node), replace(rank(1), node="b"))
     said = Explanation("rank 1 is late", confidence, (Culprit(1, "is late", ranks[1]),))
     job = WatchedJob(job_id="process:lora-attempt-1")
     told = Explained("local", MeantTraining(job, "lora"), RollCall(ranks), said, 1.75e9, 2.0)
     kept = keep(told, 1.75e9, job, Store(str(tmp_path)))
     assert (kept.suspect_nodes, kept.confidence) == (suspects, confidence)
-
-
-def test_one_known_node_among_unknown_ones_is_not_suspect(tmp_path: Path) -> None:
-    ranks = (rank(0), replace(rank(1), node="b"))
-    said = Explanation("rank 1 is late", "high", (Culprit(1, "is late", ranks[1]),))
-    job = WatchedJob(job_id="process:lora-attempt-1")
-    told = Explained("local", MeantTraining(job, "lora"), RollCall(ranks), said, 1.75e9, 2.0)
-    assert keep(told, 1.75e9, job, Store(str(tmp_path))).suspect_nodes == ()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pytest
-
 from tests.unit.verdict.some_ranks import PACKAGES, STD
 from tests.unit.why.some_processes import TRAIN, One, joining, ranks, seen, stack_of
 from training_monitor.core.models import Gpu, GpuProcess, GpuTable
@@ -50,6 +48,17 @@ def test_torchrun_numbers_its_children_and_is_no_rank_itself() -> None:
     assert [(each.pid, each.rank, each.local_rank, each.world_size, each.local_world_size) for each in found] == [
         (20 + each, 4 + each, each, 8, 4) for each in range(4)
     ]
+    slurm = {"SLURM_PROCID": 0, "SLURM_NTASKS": 2}
+    launcher = One(10, words=("python", "torchrun"), variables=slurm)
+    workers = [One(20 + each, 10, variables={**slurm, "RANK": each, "WORLD_SIZE": 4}) for each in range(2)]
+    assert ranks(launcher, *workers) == [(20, 0), (21, 1)]
+    launcher = One(1, 0, TORCHRUN, {"RANK": 0, "WORLD_SIZE": 2})  # Kubeflow numbers the pods
+    workers = [
+        One(30 + each, 1, variables={"RANK": each, "LOCAL_RANK": each, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2})
+        for each in range(2)
+    ]
+    assert ranks(launcher, *workers) == [(30, 0), (31, 1)]
+    assert ranks(launcher) == [(1, 0)], "nothing else has a number"
 
 
 def test_slurm_and_mpi_number_them_too() -> None:
@@ -64,23 +73,12 @@ def test_slurm_and_mpi_number_them_too() -> None:
         assert one.local_world_size == (2 if local_world else None)
 
 
-def test_torchrun_within_a_slurm_job_has_the_numbers_of_torchrun() -> None:
-    slurm = {"SLURM_PROCID": 0, "SLURM_NTASKS": 2}
-    launcher = One(10, words=("python", "torchrun"), variables=slurm)
-    workers = [One(20 + each, 10, variables={**slurm, "RANK": each, "WORLD_SIZE": 4}) for each in range(2)]
-    assert ranks(launcher, *workers) == [(20, 0), (21, 1)]
-
-
-@pytest.mark.parametrize("pythons", [(20,), ()])
-def test_a_shell_above_the_python_that_has_its_number_is_no_rank(pythons: tuple[int, ...]) -> None:
-    """Also where it is unknown which processes run Python."""
+def test_a_shell_above_the_python_that_has_its_number_is_no_rank() -> None:
     number = {"RANK": 1}
-    found = ranks(One(10, 1, ("bash", "run.sh"), number), One(20, 10, variables=number), stacks=SeenStacks({}, pythons))
-    assert found == [(20, 1)]
-
-
-def test_a_rank_that_is_no_python_is_found_by_its_number() -> None:
-    assert ranks(One(10, 1, ("./train",), {"RANK": 1}), stacks=SeenStacks({})) == [(10, 1)]
+    for pythons in ((20,), ()):  # also where it is unknown which processes run Python
+        shell, rank = One(10, 1, ("bash", "run.sh"), number), One(20, 10, variables=number)
+        assert ranks(shell, rank, stacks=SeenStacks({}, pythons)) == [(20, 1)]
+    assert ranks(One(10, 1, ("./train",), number), stacks=SeenStacks({})) == [(10, 1)], "it is no Python"
 
 
 def test_data_workers_have_the_number_of_their_rank_and_are_its_children() -> None:
@@ -99,10 +97,12 @@ def test_without_numbers_the_topmost_pythons_are_the_ranks() -> None:
 
 
 def test_spawned_ranks_are_those_whose_parent_only_waits_for_them() -> None:
-    tree = (One(10), One(20, 10), One(21, 10), One(30, 20))
-    assert ranks(*tree, stacks=SeenStacks({10: joining()}, (10, 20, 21, 30))) == [(20, None), (21, None)]
-    told = {10: joining(), 20: stack_of(RANK=0), 21: stack_of(RANK=1)}
-    assert ranks(*tree, stacks=SeenStacks(told, (10, 20, 21))) == [(20, 0), (21, 1)]
+    """Their number is not that of the node: a Slurm job with one task per node spawns a process per GPU."""
+    for node in ({}, {"SLURM_PROCID": 1, "SLURM_NTASKS": 2}):
+        tree = (One(10, variables=node), One(20, 10, variables=node), One(21, 10, variables=node), One(30, 20))
+        assert ranks(*tree, stacks=SeenStacks({10: joining()}, (10, 20, 21, 30))) == [(20, None), (21, None)]
+        told = {10: joining(), 20: stack_of(RANK=8), 21: stack_of(RANK=9)}
+        assert ranks(*tree, stacks=SeenStacks(told, (10, 20, 21))) == [(20, 8), (21, 9)]
 
 
 def helper(pid: int, parent: int, name: str, variables: Mapping[str, object] | None = None) -> One:
@@ -110,18 +110,19 @@ def helper(pid: int, parent: int, name: str, variables: Mapping[str, object] | N
     return One(pid, parent, ("python", "-B", "-c", f"from {name} import main;main(3)"), variables or {})
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker", "joblib.externals.loky.resource_tracker"],
-)
-def test_a_helper_of_multiprocessing_is_no_rank(name: str) -> None:
-    spawned = (One(10), helper(19, 10, name), One(20, 10), One(21, 10))
-    assert ranks(*spawned, stacks=SeenStacks({10: joining()}, (10, 19, 20, 21))) == [(20, None), (21, None)]
-    launcher = One(10, words=("python", "/v/bin/torchrun", "train.py"))
-    assert ranks(launcher, helper(19, 10, name), One(20, 10)) == [(20, None)]
-    left = helper(19, 1, name, {"RANK": 1})  # by a rank that has ended
-    assert ranks(left, One(20, variables={"RANK": 0})) == [(20, 0)]
-    assert ranks(helper(19, 1, name), One(20), stacks=SeenStacks({})) == [(20, None)]
+def test_a_helper_of_multiprocessing_is_no_rank() -> None:
+    for name in [
+        "multiprocessing.resource_tracker",
+        "multiprocessing.semaphore_tracker",
+        "joblib.externals.loky.resource_tracker",
+    ]:
+        spawned = (One(10), helper(19, 10, name), One(20, 10), One(21, 10))
+        assert ranks(*spawned, stacks=SeenStacks({10: joining()}, (10, 19, 20, 21))) == [(20, None), (21, None)]
+        launcher = One(10, words=("python", "/v/bin/torchrun", "train.py"))
+        assert ranks(launcher, helper(19, 10, name), One(20, 10)) == [(20, None)]
+        left = helper(19, 1, name, {"RANK": 1})  # by a rank that has ended
+        assert ranks(left, One(20, variables={"RANK": 0})) == [(20, 0)]
+        assert ranks(helper(19, 1, name), One(20), stacks=SeenStacks({})) == [(20, None)]
 
 
 def test_ranks_from_a_forkserver_have_its_command_line() -> None:
@@ -135,31 +136,43 @@ def test_ranks_from_a_forkserver_have_its_command_line() -> None:
     assert ranks(*tree, stacks=SeenStacks(told, pythons)) == [(20, 8), (21, 9)]
 
 
-def test_spawned_ranks_do_not_have_the_number_of_the_node() -> None:
-    """As in a Slurm job with one task per node, which spawns a process per GPU."""
-    node = {"SLURM_PROCID": 1, "SLURM_NTASKS": 2}
-    tree = (One(10, variables=node), One(20, 10, variables=node), One(21, 10, variables=node))
-    assert ranks(*tree, stacks=SeenStacks({10: joining()}, (10, 20, 21))) == [(20, None), (21, None)]
-    told = {10: joining(), 20: stack_of(RANK=8), 21: stack_of(RANK=9)}
-    assert ranks(*tree, stacks=SeenStacks(told, (10, 20, 21))) == [(20, 8), (21, 9)]
-
-
-def test_workers_of_ray() -> None:
+def test_the_workers_of_ray_and_ray_train_train_but_not_between_two_tasks() -> None:
     workers = [One(20 + each, 1, ("ray::TrainWorker.run()",)) for each in range(2)]
     idle = [One(30, 1, ("ray::IDLE",)), One(31, 1, ("ray::IDLE_SpillWorker",))]
     assert ranks(*workers, *idle, One(40, 20), stacks=SeenStacks({}, (20, 21, 30, 31, 40))) == [(20, None), (21, None)]
+    others = (One(40, 1, ("ray::TrainController",)), One(41, 1, ("ray::SplitCoordinator",)))
+    for title in ("ray::RayTrainWorker.execute", "ray::_RayTrainWorker__execute.get_next"):
+        workers = [One(20 + each, 1, (title,)) for each in range(2)]
+        assert ranks(*workers, *others) == [(20, None), (21, None)]
+    assert ranks(*others) == [(40, None), (41, None)]
+    loop = Frame("Worker.main_loop", "/v/site-packages/ray/_private/worker.py", 950)
+    idle = StackAnswer("py-spy", (Stack("MainThread", (loop,), True),))
+    threaded = StackAnswer("py-spy", (*idle.stacks, Stack("Thread-3", LOADS)))
+    busy = StackAnswer("py-spy", (Stack("MainThread", (*LOADS, loop), True),))
+    workers = [One(pid, 1, ("ray::Worker",)) for pid in (20, 21, 22)]
+    answers = {20: idle, 21: busy, 22: threaded}
+    assert ranks(*workers, stacks=SeenStacks(answers, (20, 21, 22))) == [(21, None), (22, None)]
+    assert ranks(workers[0], stacks=SeenStacks(answers, (20,))) == []
+    numbered = One(20, 1, ("ray::Worker",), {"RANK": 1})  # it is what the others wait for
+    assert ranks(numbered, stacks=SeenStacks(answers, (20,))) == [(20, 1)]
 
 
-def test_zombies_of_the_training_are_told() -> None:
+def test_only_zombies_of_the_training_are_told() -> None:
     launcher = One(10, words=("python", "torchrun"))
     alive, dead = One(20, 10, variables={"RANK": 0}), One(21, 10, ("python",), state="Z")
     found = build_ranks(seen(launcher, alive, dead), SeenStacks({}), None, "local", None)
     assert [(each.pid, each.rank, each.state) for each in found] == [(20, 0, "S"), (21, None, "Z")]
+    rank, tool = One(20, variables={"RANK": 0}), One(21, 20, ("sleep",), state="Z")
+    assert ranks(rank, tool) == [(20, 0)]
 
 
-def test_a_number_that_is_none_numbers_nobody() -> None:
+def test_a_number_that_is_none_numbers_nobody_and_is_not_counted_with() -> None:
     for value in ("-1", "99999999999999999999", "٣", "1.5", ""):
         assert ranks(One(20, variables={"RANK": value})) == [(20, None)]
+    for value in ("", "-1", "x", "1" * 30):
+        for name in ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE"):
+            child = One(20, 10, variables={"LOCAL_RANK": 1, "NODE_RANK": 0, "WORLD_SIZE": 2, name: value})
+            assert ranks(One(10), child) == ([(10, 0), (20, 1)] if name == "NODE_RANK" else [(10, None)])
 
 
 def test_a_deep_or_wide_tree_takes_little_time() -> None:
@@ -178,41 +191,19 @@ def replace_numbers(training: SeenTraining) -> SeenTraining:
     return SeenTraining(training.facts, {pid: replace(each, variables={}) for pid, each in training.processes.items()})
 
 
-# ---------------------------------------------------------------- in the ways of frameworks and operators
-
-
-def test_a_launcher_that_an_operator_has_numbered_is_no_rank() -> None:
-    """Kubeflow numbers the pods: training-operator, pkg/controller.v1/pytorch/envvar.go, setPodEnv."""
-    launcher = One(1, 0, TORCHRUN, {"RANK": 0, "WORLD_SIZE": 2})
-    workers = [
-        One(30 + each, 1, variables={"RANK": each, "LOCAL_RANK": each, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2})
-        for each in range(2)
-    ]
-    assert ranks(launcher, *workers) == [(30, 0), (31, 1)]
-    assert ranks(launcher) == [(1, 0)], "nothing else has a number"
-
-
-@pytest.mark.parametrize("node", [0, 2])
-def test_lightning_is_the_first_rank_itself_and_numbers_its_children(node: int) -> None:
-    sizes = {"NODE_RANK": node, "WORLD_SIZE": 4 * (node + 1)}
-    children = [One(20 + each, 10, variables={"LOCAL_RANK": each, **sizes}) for each in (1, 2, 3)]
-    workers = One(40, 22, variables={"LOCAL_RANK": 2, **sizes})
-    found = build_ranks(seen(One(10), *children, workers), SeenStacks({}), None, "local", None)
-    first = 4 * node
-    assert [(each.pid, each.rank, each.local_rank) for each in found] == [
-        (10, first, 0), (21, first + 1, 1), (22, first + 2, 2), (23, first + 3, 3),
-    ]  # fmt: skip
-    assert {(each.world_size, each.local_world_size) for each in found} == {(sizes["WORLD_SIZE"], None if node else 4)}
-
-
-@pytest.mark.parametrize("value", ["", "-1", "x", "1" * 30])
-@pytest.mark.parametrize("name", ["LOCAL_RANK", "NODE_RANK", "WORLD_SIZE"])
-def test_a_number_that_is_none_is_not_counted_with(name: str, value: str) -> None:
-    child = One(20, 10, variables={"LOCAL_RANK": 1, "NODE_RANK": 0, "WORLD_SIZE": 2, name: value})
-    assert ranks(One(10), child) == ([(10, 0), (20, 1)] if name == "NODE_RANK" else [(10, None)])
-
-
-def test_who_has_all_local_ranks_below_it_is_no_rank() -> None:
+def test_lightning_is_the_first_rank_itself_and_numbers_its_children() -> None:
+    for node in [0, 2]:
+        sizes = {"NODE_RANK": node, "WORLD_SIZE": 4 * (node + 1)}
+        children = [One(20 + each, 10, variables={"LOCAL_RANK": each, **sizes}) for each in (1, 2, 3)]
+        workers = One(40, 22, variables={"LOCAL_RANK": 2, **sizes})
+        found = build_ranks(seen(One(10), *children, workers), SeenStacks({}), None, "local", None)
+        first = 4 * node
+        assert [(each.pid, each.rank, each.local_rank) for each in found] == [
+            (10, first, 0), (21, first + 1, 1), (22, first + 2, 2), (23, first + 3, 3),
+        ]  # fmt: skip
+        assert {(each.world_size, each.local_world_size) for each in found} == {
+            (sizes["WORLD_SIZE"], None if node else 4)
+        }
     children = [One(20 + each, 10, variables={"LOCAL_RANK": each, "WORLD_SIZE": 2}) for each in range(2)]
     assert ranks(One(10), *children) == [(10, None)]
 
@@ -231,27 +222,6 @@ def test_processes_that_are_joined_are_ranks() -> None:
     assert ranks(*tree[:2], stacks=SeenStacks({10: joining()}, pids[:2])) == [(20, None)]
 
 
-def test_only_the_workers_of_ray_train_train() -> None:
-    others = (One(40, 1, ("ray::TrainController",)), One(41, 1, ("ray::SplitCoordinator",)))
-    for title in ("ray::RayTrainWorker.execute", "ray::_RayTrainWorker__execute.get_next"):
-        workers = [One(20 + each, 1, (title,)) for each in range(2)]
-        assert ranks(*workers, *others) == [(20, None), (21, None)]
-    assert ranks(*others) == [(40, None), (41, None)]
-
-
-def test_a_worker_of_ray_between_two_tasks_is_no_rank() -> None:
-    loop = Frame("Worker.main_loop", "/v/site-packages/ray/_private/worker.py", 950)
-    idle = StackAnswer("py-spy", (Stack("MainThread", (loop,), True),))
-    threaded = StackAnswer("py-spy", (*idle.stacks, Stack("Thread-3", LOADS)))
-    busy = StackAnswer("py-spy", (Stack("MainThread", (*LOADS, loop), True),))
-    workers = [One(pid, 1, ("ray::Worker",)) for pid in (20, 21, 22)]
-    answers = {20: idle, 21: busy, 22: threaded}
-    assert ranks(*workers, stacks=SeenStacks(answers, (20, 21, 22))) == [(21, None), (22, None)]
-    assert ranks(workers[0], stacks=SeenStacks(answers, (20,))) == []
-    numbered = One(20, 1, ("ray::Worker",), {"RANK": 1})  # it is what the others wait for
-    assert ranks(numbered, stacks=SeenStacks(answers, (20,))) == [(20, 1)]
-
-
 def test_the_ranks_of_the_training_that_was_named_are_chosen() -> None:
     def place(port: int, rank: int) -> dict[str, object]:
         return {"MASTER_ADDR": "gpu-1", "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": 2}
@@ -266,11 +236,6 @@ def test_the_ranks_of_the_training_that_was_named_are_chosen() -> None:
     bare = seen(*launchers, *(replace(each, variables={"RANK": each.pid % 2, "WORLD_SIZE": 2}) for each in two))
     found = build_ranks(bare, SeenStacks({}), None, "local", None)
     assert [each.pid for each in choose_training(found, bare, 21)] == [20, 21]
-
-
-def test_zombies_of_other_programs_are_left_out() -> None:
-    rank, tool = One(20, variables={"RANK": 0}), One(21, 20, ("sleep",), state="Z")
-    assert ranks(rank, tool) == [(20, 0)]
 
 
 def test_ray_train_trains_in_a_thread_of_which_the_kernel_tells_nothing() -> None:
@@ -309,15 +274,12 @@ def family(*words: tuple[str, ...], wait: str = "do_wait|", **known: object) -> 
     return [One(20, wait=wait, **known), *(One(30 + at, 20, each) for at, each in enumerate(words))]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("words", [TRAIN, SPAWNED])
-def test_without_stacks_the_awaited_processes_of_multiprocessing_are_the_ranks(words: tuple[str, ...]) -> None:
-    for wait in ("do_wait|", "do_wait|61 0x1f 0x7f 0x0"):
-        assert ranks(*family(words, words, wait=wait)) == [(30, None), (31, None)]
-    helper = ("python", "-c", "from multiprocessing.resource_tracker import main")
-    assert ranks(*family(words, words, helper)) == [(30, None), (31, None)]
-
-
-def test_data_workers_of_a_process_that_waits_for_another_child_are_no_ranks() -> None:
+def test_without_stacks_the_awaited_processes_of_multiprocessing_are_the_ranks() -> None:
+    for words in [TRAIN, SPAWNED]:
+        for wait in ("do_wait|", "do_wait|61 0x1f 0x7f 0x0"):
+            assert ranks(*family(words, words, wait=wait)) == [(30, None), (31, None)]
+        helper = ("python", "-c", "from multiprocessing.resource_tracker import main")
+        assert ranks(*family(words, words, helper)) == [(30, None), (31, None)]
     for others in ([TRAIN], [TRAIN, TRAIN, ("gsutil", "cp")]):
         assert ranks(*family(*others)) == [(20, None)]
     assert ranks(*family(TRAIN, TRAIN, wait="do_wait|61 0x63 0x7f 0x0"), One(99, 20, ("gsutil",))) == [(20, None)]
@@ -325,7 +287,7 @@ def test_data_workers_of_a_process_that_waits_for_another_child_are_no_ranks() -
     assert ranks(*family(TRAIN, TRAIN, variables={"RANK": 0})) == [(20, 0)]
 
 
-def test_a_rank_that_sets_its_number_after_its_start_is_known_by_the_number_its_workers_inherit() -> None:
+def test_a_rank_without_a_number_has_the_one_that_its_workers_inherit() -> None:
     def rank(pid: int, number: int) -> list[One]:
         inherited = {"RANK": number, "WORLD_SIZE": 2, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": 29500}
         return [One(pid), *(One(pid + 1 + each, pid, SPAWNED, inherited) for each in range(2))]
@@ -337,7 +299,7 @@ def test_a_rank_that_sets_its_number_after_its_start_is_known_by_the_number_its_
     assert ranks(One(20), *numbered) == [(30, 0), (31, 1)], "each has its own"
 
 
-def test_children_are_listed_without_stacks_those_that_wait_outside_the_training_first() -> None:
+def test_children_that_wait_outside_the_training_are_listed_first() -> None:
     one, *children = family(TRAIN, TRAIN, wait="pipe_read|")
     children[1].wait = "hrtimer_nanosleep|"
     [rank] = build_ranks(seen(one, *children), SeenStacks({}, (20, 30, 31)), None, "local", None)

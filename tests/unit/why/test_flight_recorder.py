@@ -66,27 +66,22 @@ def test_the_rank_that_is_behind_is_told_from_real_dumps() -> None:
     called_at = Frame("reduce_gradients", OWN, 22)
     world = [each for each in seen.collectives if each.group == "0 default_pg"]
     assert world == [
-        Collective(0, "0 default_pg", "gloo:all_reduce", 4, "scheduled", called_at, 4),
-        Collective(1, "0 default_pg", "gloo:all_reduce", 4, "scheduled", called_at, 4),
-        Collective(2, "0 default_pg", "gloo:all_reduce", 3, "completed", called_at, 3),
-        Collective(3, "0 default_pg", "gloo:all_reduce", 4, "scheduled", called_at, 4),
+        Collective(rank, "0 default_pg", "gloo:all_reduce", number, state, called_at, number)
+        for rank, (number, state) in enumerate([(4, "scheduled"), (4, "scheduled"), (3, "completed"), (4, "scheduled")])
     ]
     pair = [each for each in seen.collectives if each.group == "1"]
     assert [(each.rank, each.sequence, each.state) for each in pair] == [(0, 1, "completed"), (1, 1, "completed")]
     assert (seen.findings, seen.unread) == ((), ())
 
 
-@pytest.mark.parametrize("encoding", ["base64", "hex"])
-@pytest.mark.parametrize("pack", [gzip.compress, bytes])
-def test_a_dump_comes_packed_or_not_in_either_encoding(encoding: str, pack: Any) -> None:
+def test_a_dump_comes_packed_or_not_in_either_encoding_or_as_json_without_frames() -> None:
     expected = parse_dumps(reply(dump(0, recorded(0))))
-    assert parse_dumps(reply(dump(0, pack(recorded(0)), encoding=encoding))) == expected
-
-
-def test_json_says_the_same_without_frames() -> None:
-    binary, text = (parse_dumps(reply(dump(f"0{name}", recorded(0, name)))).collectives for name in ("", ".json"))
+    for data in (gzip.compress(recorded(0)), recorded(0)):
+        for encoding in ("base64", "hex"):
+            assert parse_dumps(reply(dump(0, data, encoding=encoding))) == expected
+    text = parse_dumps(reply(dump("0.json", recorded(0, ".json")))).collectives
     assert [(each.rank, each.group, each.sequence, each.state) for each in text] == [
-        (each.rank, each.group, each.sequence, each.state) for each in binary
+        (each.rank, each.group, each.sequence, each.state) for each in expected.collectives
     ]
     assert {each.called_at for each in text} == {None}
 
@@ -97,13 +92,12 @@ def test_a_rank_is_at_the_first_one_that_is_open_else_at_the_last_one() -> None:
     assert reached(entry(1, "started"), entry(2)) == ("nccl:all_reduce", 1, "started")
     assert [each.newest for each in read(entry(1, "started"), entry(2), entry(3)).collectives] == [3]
     assert reached(entry(1, "completed"), entry(2, "completed")) == ("nccl:all_reduce", 2, "completed")
-
-
-def test_the_status_of_the_group_says_what_completed() -> None:
     status = {"0": {"last_completed_collective": 2, "last_enqueued_collective": 3}}
     assert reached(entry(1), entry(2), status=status)[1:] == (2, "completed")
     assert reached(entry(2), entry(3, retired=True), status=status)[1:] == (3, "scheduled")
     assert reached(entry(2, retired=True))[1:] == (2, "completed")
+    for odd in (5, [], {"0": 5}, {"0": {}}, {"0": {"last_completed_collective": "x"}}):
+        assert reached(entry(1, "started"), status=odd)[1:] == (1, "started")
 
 
 def test_transfers_between_two_ranks_are_findings_that_have_no_number() -> None:
@@ -117,7 +111,24 @@ def test_transfers_between_two_ranks_are_findings_that_have_no_number() -> None:
     assert read({**waiting, "state": "completed"}).findings == ()
 
 
-def test_dumps_of_an_earlier_attempt_are_left_out() -> None:
+def test_dumps_of_several_trainings_are_not_mixed_and_bounded() -> None:
+    processes = f"process {BEGUN} 1 {PREFIX}\nprocess {BEGUN} 1 /data/fr_\n"
+    other = dump(0, recorded(0), at="/data/fr_")
+    with pytest.raises(ParseError, match="several trainings"):
+        parse_dumps(reply(dump(0, recorded(0)), other, processes=processes))
+    alone = parse_dumps(reply(dump(1, recorded(0)), other, processes=processes))
+    assert {each.rank for each in alone.collectives} == {0, 1}
+    large = gzip.compress(json.dumps({"entries": [], "x": "y" * 5_000_000}).encode())
+    seen = parse_dumps(reply(*(dump(rank, large) for rank in range(5)), dump(7, recorded(0))))
+    assert len(seen.unread) == 1 and f"{PREFIX}2" in seen.unread[0]
+    many = "".join(dump(rank, recorded(2)) for rank in range(2 * MOST_FILES + 20))
+    assert len(parse_dumps(reply(many)).collectives) == 2 * MOST_FILES
+
+
+def test_of_a_rank_the_newest_dump_counts_and_none_of_an_earlier_attempt() -> None:
+    first, second = (pickle.dumps({"entries": [entry(number)]}, 2) for number in (9, 1))
+    seen = parse_dumps(reply(dump(3, first), dump(3, second, written=BEGUN + 5)))
+    assert [each.sequence for each in seen.collectives] == [9]
     launcher = f"process {BEGUN - 9000} 0 {PREFIX}\n"
     ranks = f"process {BEGUN} 1 {PREFIX}\nprocess {BEGUN + 2} 1 {PREFIX}\n"
     old, new = (dump(0, recorded(0), written=BEGUN + after) for after in (-1, 0))
@@ -127,35 +138,16 @@ def test_dumps_of_an_earlier_attempt_are_left_out() -> None:
     assert parse_dumps(reply(new, processes="")).collectives == ()
 
 
-def test_dumps_of_several_trainings_are_not_mixed() -> None:
-    processes = f"process {BEGUN} 1 {PREFIX}\nprocess {BEGUN} 1 /data/fr_\n"
-    other = dump(0, recorded(0), at="/data/fr_")
-    with pytest.raises(ParseError, match="several trainings"):
-        parse_dumps(reply(dump(0, recorded(0)), other, processes=processes))
-    alone = parse_dumps(reply(dump(1, recorded(0)), other, processes=processes))
-    assert {each.rank for each in alone.collectives} == {0, 1}
-
-
-def test_of_a_rank_the_newest_dump_counts() -> None:
-    first, second = (pickle.dumps({"entries": [entry(number)]}, 2) for number in (9, 1))
-    seen = parse_dumps(reply(dump(3, first), dump(3, second, written=BEGUN + 5)))
-    assert [each.sequence for each in seen.collectives] == [9]
-
-
-@pytest.mark.parametrize("name", ["0_old", "0.txt", "", "x1", "1234567"])
-def test_a_name_that_is_not_the_prefix_and_a_rank_is_no_dump(name: str) -> None:
-    assert parse_dumps(reply(dump(name, recorded(0)))) == Surroundings()
-
-
-def test_a_prefix_may_be_relative() -> None:
+def test_only_a_name_of_the_prefix_and_a_rank_is_a_dump() -> None:
+    for name in ("0_old", "0.txt", "", "x1", "1234567"):
+        assert parse_dumps(reply(dump(name, recorded(0)))) == Surroundings()
     processes = f"process {BEGUN} 1 ./dumps/trace_\n"
     seen = parse_dumps(reply(dump(5, recorded(0), at="dumps/trace_"), processes=processes))
     assert {each.rank for each in seen.collectives} == {5}
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_a_dump_that_cannot_be_read_is_named() -> None:
+    for data in [
         b"",
         b"{",
         b"[1]",
@@ -168,13 +160,11 @@ def test_a_prefix_may_be_relative() -> None:
         gzip.compress(recorded(0))[:-9],
         gzip.compress(b"\0" * 50_000_000),
         b"\x1f\x8bnonsense",
-    ],
-)
-def test_a_dump_that_cannot_be_read_is_named(data: bytes) -> None:
-    seen = parse_dumps(reply(dump(1, data), dump(0, recorded(0))))
-    assert {each.rank for each in seen.collectives} == {0}
-    [said] = seen.unread
-    assert f"{PREFIX}1" in said and f"{PREFIX}0" not in said
+    ]:
+        seen = parse_dumps(reply(dump(1, data), dump(0, recorded(0))))
+        assert {each.rank for each in seen.collectives} == {0}
+        [said] = seen.unread
+        assert f"{PREFIX}1" in said and f"{PREFIX}0" not in said
 
 
 def test_a_dump_that_was_not_sent_is_named_unless_it_is_of_an_earlier_attempt() -> None:
@@ -189,54 +179,33 @@ def test_a_dump_that_was_not_sent_is_named_unless_it_is_of_an_earlier_attempt() 
     assert len(seen.collectives) == MOST_FILES and f"{PREFIX}0" in seen.unread[0]
 
 
-def test_all_dumps_together_are_bounded() -> None:
-    large = gzip.compress(json.dumps({"entries": [], "x": "y" * 5_000_000}).encode())
-    seen = parse_dumps(reply(*(dump(rank, large) for rank in range(5)), dump(7, recorded(0))))
-    assert len(seen.unread) == 1 and f"{PREFIX}2" in seen.unread[0]
-    many = "".join(dump(rank, recorded(2)) for rank in range(2 * MOST_FILES + 20))
-    assert len(parse_dumps(reply(many)).collectives) == 2 * MOST_FILES
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
+def test_odd_entries_frames_and_groups_are_passed_over_or_unknown() -> None:
+    for frames in [None, 5, [5], [{}], [{"name": 1, "filename": OWN}], [{"name": "f", "filename": "<string>"}]]:
+        for group in [None, 5, [], [5], ("", "")]:
+            [one] = read(entry(1, frames=frames, process_group=group, profiling_name=None)).collectives
+            assert (one.called_at, one.group, one.name) == (None, "?", "?")
+    for odd in [
         5,
         {},
         entry(-5),
         entry(2**63),
         {**entry(1), "collective_seq_id": True},
         {**entry(1), "collective_seq_id": "1"},
-    ],
-)
-def test_entries_without_a_number_are_passed_over(odd: Any) -> None:
-    assert reached(entry(7), odd)[1] == 7
+    ]:
+        assert reached(entry(7), odd)[1] == 7
 
 
-@pytest.mark.parametrize(
-    "frames", [None, 5, [5], [{}], [{"name": 1, "filename": OWN}], [{"name": "f", "filename": "<string>"}]]
-)
-@pytest.mark.parametrize("group", [None, 5, [], [5], ("", "")])
-def test_odd_frames_and_groups_are_unknown(frames: Any, group: Any) -> None:
-    [one] = read(entry(1, frames=frames, process_group=group, profiling_name=None)).collectives
-    assert (one.called_at, one.group, one.name) == (None, "?", "?")
-
-
-@pytest.mark.parametrize(
-    "library", ["/usr/lib/python3/dist-packages/a.py", "/opt/conda/lib/python3.12/threading.py", "??", "/src/Work.cpp"]
-)
-def test_the_innermost_frame_of_own_code_is_where_it_was_called(library: str) -> None:
-    files = [library, "/work/a.h/own.py", "/work/outer.py"]
-    frames = [{"name": "f", "filename": file, "line": line} for line, file in enumerate(files)]
-    [one] = read(entry(1, frames=frames)).collectives
-    assert one.called_at == Frame("f", "/work/a.h/own.py", 1)
-
-
-@pytest.mark.parametrize("status", [5, [], {"0": 5}, {"0": {}}, {"0": {"last_completed_collective": "x"}}])
-def test_an_odd_status_says_nothing(status: Any) -> None:
-    assert reached(entry(1, "started"), status=status)[1:] == (1, "started")
-
-
-def test_foreign_text_is_short_and_plain() -> None:
+def test_the_innermost_frame_of_own_code_is_where_it_was_called() -> None:
+    for library in [
+        "/usr/lib/python3/dist-packages/a.py",
+        "/opt/conda/lib/python3.12/threading.py",
+        "??",
+        "/src/Work.cpp",
+    ]:
+        files = [library, "/work/a.h/own.py", "/work/outer.py"]
+        frames = [{"name": "f", "filename": file, "line": line} for line, file in enumerate(files)]
+        [one] = read(entry(1, frames=frames)).collectives
+        assert one.called_at == Frame("f", "/work/a.h/own.py", 1)
     frames = [{"name": "f\x1b[31m\n", "filename": "/a/" + "b" * 5000, "line": 3}]
     [one] = read(entry(1, frames=frames, profiling_name="x\x00\n" * 900, process_group=("g\u202e", "d"))).collectives
     assert one.called_at and len(one.called_at.file) <= 300 and one.called_at.function == "f"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from training_monitor.why.beside import Surroundings
 from training_monitor.why.gpu_faults import parse_gpu_details
 
@@ -57,16 +55,9 @@ GPU = """GPU 00000000:{bus}:00.0
         GPU Current Temp                  : 30 C
     Processes                             : None
 """
-WELL = {
-    "bus": "18",
-    "reset": "Requested functionality has been deprecated",
-    "action": "None",
-    "sram": "0",
-    "dram": "0",
-    "retired": "N/A",
-    "pending": "No",
-    "failed": "No",
-}
+WELL = dict.fromkeys(("reset", "action", "sram", "dram", "retired", "pending", "failed"), "0")
+WELL |= {"bus": "18", "reset": "Requested functionality has been deprecated", "action": "None"}
+WELL |= {"retired": "N/A", "pending": "No", "failed": "No"}
 
 
 def faults(**changed: str) -> list[tuple[str, str, bool]]:
@@ -79,40 +70,32 @@ def test_a_gpu_that_is_well_says_nothing() -> None:
     assert faults() == []
     assert faults(**dict.fromkeys(WELL.keys() - {"bus"}, "N/A")) == []
     assert faults(**dict.fromkeys(WELL.keys() - {"bus"}, "[Not Supported]")) == []
+    for text in ["", "\n\n", ":", "GPU 0000:0A:00.0", " : : :\n" * 9, "GPU\n" * 9, "    x\n" * 1000]:
+        assert parse_gpu_details(text) == Surroundings()
 
 
-@pytest.mark.parametrize("action", ["Reset", "Reboot", "Drain P2P", "Drain and Reset", "GPU_RESET"])
-def test_what_the_driver_recommends_is_a_fault(action: str) -> None:
-    text = f"GPU 00000000:2A:00.0: its driver recommends {action} as the recovery action"
-    assert faults(action=action) == [("gpu", text, True)]
+def test_what_the_driver_recommends_or_a_reset_that_is_needed_is_a_fault() -> None:
+    for action in ["Reset", "Reboot", "Drain P2P", "Drain and Reset", "GPU_RESET"]:
+        text = f"GPU 00000000:2A:00.0: its driver recommends {action} as the recovery action"
+        assert faults(action=action) == [("gpu", text, True)]
+    for words in ["GPU requires reset", "[GPU requires reset]", "GPU is lost"]:
+        text = "GPU 00000000:2A:00.0: according to nvidia-smi, it needs a reset or is lost"
+        assert faults(sram=words, dram=words, pending=words) == [("gpu", text, True)]
+        assert faults(reset="Yes") == [("gpu", text, True)]
 
 
-def test_uncorrectable_errors_count_since_the_driver_was_loaded() -> None:
+def test_errors_count_since_the_driver_was_loaded_and_rows_wait_for_a_reset() -> None:
     where = "GPU 00000000:2A:00.0"
+    later = ("ecc", f"{where}: faulty memory rows will not be remapped until the GPU is reset", False)
+    assert faults(pending="Yes") == [later]
+    assert faults(retired="Yes") == [later]
+    assert faults(failed="Yes") == [("ecc", f"{where}: a faulty memory row could not be remapped", True)]
     assert faults(sram="2") == [
         ("ecc", f"{where}: 2 uncorrectable ECC errors (SRAM Uncorrectable Parity) since its driver was loaded", True)
     ]
     assert faults(dram="177") == [
         ("ecc", f"{where}: 177 uncorrectable ECC errors (DRAM Uncorrectable) since its driver was loaded", False)
     ]
-
-
-def test_rows_and_pages_that_wait_for_a_reset_or_failed() -> None:
-    where = "GPU 00000000:2A:00.0"
-    later = ("ecc", f"{where}: faulty memory rows will not be remapped until the GPU is reset", False)
-    assert faults(pending="Yes") == [later]
-    assert faults(retired="Yes") == [later]
-    assert faults(failed="Yes") == [("ecc", f"{where}: a faulty memory row could not be remapped", True)]
-
-
-@pytest.mark.parametrize("words", ["GPU requires reset", "[GPU requires reset]", "GPU is lost"])
-def test_a_gpu_that_needs_a_reset_is_said_once(words: str) -> None:
-    text = "GPU 00000000:2A:00.0: according to nvidia-smi, it needs a reset or is lost"
-    assert faults(sram=words, dram=words, pending=words) == [("gpu", text, True)]
-    assert faults(reset="Yes") == [("gpu", text, True)]
-
-
-def test_double_bit_errors_of_an_old_driver() -> None:
     old = """GPU 0000:0A:00.0
     ECC Errors
         Volatile
@@ -130,18 +113,10 @@ def test_double_bit_errors_of_an_old_driver() -> None:
     assert found.text == "GPU 0000:0A:00.0: 1 uncorrectable ECC errors (Total) since its driver was loaded"
 
 
-def test_a_lost_gpu_is_named_and_hides_no_other() -> None:
+def test_a_lost_gpu_is_named_and_a_driver_that_does_not_answer_is_unread() -> None:
     lost = "Unable to determine the device handle for GPU0000:1E:00.0: GPU is lost.  Reboot the system to recover it\n"
     seen = parse_gpu_details(lost + HEAD + GPU.format(**{**WELL, "failed": "Yes"}))
     assert [(each.kind, each.is_hardware) for each in seen.findings] == [("gpu", True), ("ecc", True)]
     assert "0000:1E:00.0" in seen.findings[0].text
-
-
-def test_a_driver_that_does_not_answer_is_no_gpu_that_is_well() -> None:
     said = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
     assert parse_gpu_details(f"{said}\n").unread == (f"nvidia-smi: {said}",)
-
-
-@pytest.mark.parametrize("text", ["", "\n\n", ":", "GPU 0000:0A:00.0", " : : :\n" * 9, "GPU\n" * 9, "    x\n" * 1000])
-def test_anything_else_says_nothing(text: str) -> None:
-    assert parse_gpu_details(text) == Surroundings()

@@ -30,7 +30,7 @@ def hosts(target: str, *also: str, pods: tuple[PodState, ...] = ()) -> list[tupl
     return [(each.name, each.node) for each in found]
 
 
-def test_a_host_that_is_named_twice_is_asked_once() -> None:
+def test_a_host_or_pod_that_is_found_or_named_twice_is_asked_once() -> None:
     assert hosts("local", "local") == [("local", None)]
     also = ("ssh://root@gpu1", "ssh://gpu1:22", "ssh://gpu2", "ssh://gpu2")
     assert [name for name, _ in hosts("ssh://gpu1", *also)] == [
@@ -38,9 +38,6 @@ def test_a_host_that_is_named_twice_is_asked_once() -> None:
         "ssh://gpu1:22",  # which may be another one, by the user's own configuration of ssh
         "ssh://gpu2",
     ]
-
-
-def test_a_pod_found_and_named_is_asked_once() -> None:
     pods = (pod("w-0"), pod("w-1"), pod("w-2"))
     assert hosts("k8s://ml/w-0/train", "k8s://ml/w-1/train", "k8s://ml/w-0", pods=pods) == [
         ("k8s://ml/w-0/train", "node-w-0"),
@@ -48,17 +45,9 @@ def test_a_pod_found_and_named_is_asked_once() -> None:
         ("k8s://ml/w-2", "node-w-2"),
     ]
     elsewhere = hosts("k8s://ml/w-0", "k8s://other/w-1", "k8s://ml/w-1?context=blue", pods=pods)
-    assert [name for name, _ in elsewhere] == [
-        "k8s://ml/w-0",
-        "k8s://other/w-1",
-        "k8s://ml/w-1?context=blue",
-        "k8s://ml/w-1",
-        "k8s://ml/w-2",
-    ]
+    names = "k8s://ml/w-0 k8s://other/w-1 k8s://ml/w-1?context=blue k8s://ml/w-1 k8s://ml/w-2"
+    assert [name for name, _ in elsewhere] == names.split()
     assert elsewhere[1][1] is None
-
-
-# ---------------------------------------------------------------- the states of pods
 
 
 def test_pods_in_which_processes_may_run_are_asked() -> None:
@@ -76,14 +65,8 @@ def test_pods_in_which_processes_may_run_are_asked() -> None:
     assert find_silent_pods(Site.of("k8s://ml/running"), pods, asked) == {
         "k8s://ml/lost": "Kubernetes reports its state as unknown (Unknown)"
     }
-
-
-def test_a_pod_of_unknown_state_that_is_asked_all_the_same_can_answer() -> None:
     pods, site = (pod("w-0", phase="Unknown"), pod("w-1")), Site.of("k8s://ml/w-0")
     assert find_silent_pods(site, pods, find_hosts(site, pods, [])) == {}
-
-
-# ---------------------------------------------------------------- whether these are all
 
 
 def ranks(host: str, *numbers: int, world: int | None = 8, local: int | None = 4) -> list[Rank]:
@@ -93,9 +76,8 @@ def ranks(host: str, *numbers: int, world: int | None = 8, local: int | None = 4
 TWO = Pods((pod("w-0"), pod("w-1")))
 
 
-@pytest.mark.parametrize(
-    ("seen", "silent", "pods", "whole"),
-    [
+def test_the_training_was_seen_as_a_whole_only_where_that_is_known() -> None:
+    for seen, silent, pods, whole in [
         (ranks("a", 0, 1, 2), {}, Pods(), None),  # the others may be on hosts that were not named
         (ranks("a", 0, 1, 2, world=24, local=8) + ranks("b", 8, 9, world=24, local=8), {}, Pods(), None),
         (ranks("a", 0, 1, 2) + ranks("b", 4), {}, Pods(), True),
@@ -111,15 +93,8 @@ TWO = Pods((pod("w-0"), pod("w-1")))
         (ranks("a", 0, 1, 2, world=24, local=4), {}, TWO, None),  # more ranks than these pods have place for
         (ranks("a", 0, 1, 2), {}, Pods((pod("w-0"),)), None),
         (ranks("a", 0, 1, 2), {}, Pods(unknown="forbidden"), False),
-    ],
-)
-def test_the_training_was_seen_as_a_whole_only_where_that_is_known(
-    seen: list[Rank], silent: dict[str, str], pods: Pods, whole: bool | None
-) -> None:
-    assert are_all_hosts(seen, silent, (), pods) is whole
-
-
-# ---------------------------------------------------------------- which training of a host
+    ]:
+        assert are_all_hosts(seen, silent, (), pods) is whole
 
 
 def found(pid: int, command: str, **more: Any) -> FoundTraining:
@@ -138,16 +113,13 @@ MINE, THEIRS = found(10, "python /a/train.py --lr 1", rank=4), found(20, "python
 WORKER, OTHER_WORKER = found(30, "ray::Worker.train", ray_job="02000000"), found(40, "ray::X", ray_job="03000000")
 
 
-def test_the_training_of_another_host_is_known_by_its_script() -> None:
+def test_the_training_of_another_host_is_known_by_its_script_or_meeting() -> None:
     by_launcher = "torchrun --nnodes 2 /elsewhere/train.py"
     for command in ("python train.py --lr 2", by_launcher):
         assert chosen(meant(command), MINE) == chosen(meant(command), THEIRS, MINE) == [10, 11]
         assert chosen(meant(command), found(10, by_launcher)) == [10, 11]
         assert chosen(meant(command), MINE, found(50, "python train.py")) == [10, 11]  # which has no rank
         assert chosen(meant(command), THEIRS) == chosen(meant(command)) == []
-
-
-def test_the_training_of_another_host_is_known_by_where_its_ranks_meet() -> None:
     here, there = (Meeting("gpu-1", port, "a") for port in ("1", "2"))
     mine, other = found(10, "python run.py", meeting=replace(here, network="b")), replace(MINE, pid=60, meeting=there)
     training = replace(meant("python train.py"), meeting=here)
@@ -156,14 +128,11 @@ def test_the_training_of_another_host_is_known_by_where_its_ranks_meet() -> None
     assert chosen(training, replace(MINE, meeting=None)) == [10, 11]  # which is open
 
 
-def test_without_a_script_only_a_single_training_is_taken() -> None:
+def test_without_a_script_only_a_single_training_is_taken_and_none_if_unknown() -> None:
     for command in (None, "python -c x"):
         assert chosen(meant(command), MINE) == [10, 11] and chosen(meant(command)) == []
         with pytest.raises(IncompleteAnswer, match="several trainings are running on this host"):
             chosen(meant(command), MINE, THEIRS)
-
-
-def test_a_training_that_may_be_the_one_is_not_said_to_be_another() -> None:
     with pytest.raises(IncompleteAnswer, match="it is unknown whether"):
         chosen(meant("python train.py"), THEIRS, found(50, "python -c x"))
     with pytest.raises(IncompleteAnswer, match="it is unknown whether"):

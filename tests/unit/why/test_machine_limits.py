@@ -23,9 +23,8 @@ def texts(
     return [each.text for each in seen.findings]
 
 
-@pytest.mark.parametrize(
-    ("size", "free", "is_full"),
-    [
+def test_a_disk_is_full_where_little_is_free() -> None:
+    for size, free, is_full in [
         (100 * GB, 50 * GB, False),
         (100 * GB, GB + 1, False),
         (100 * GB, GB - 1, True),  # less than 1 %
@@ -37,50 +36,33 @@ def texts(
         (50_000 * GB, 40 * GB, False),  # less than 1 %, and plenty
         (50_000 * GB, 9 * GB, True),
         (100 * GB, 0, True),
-    ],
-)
-def test_a_disk_is_full_where_little_is_free(size: int, free: int, is_full: bool) -> None:
-    assert bool(texts(size, free)) is is_full
+    ]:
+        assert bool(texts(size, free)) is is_full
 
 
-def test_the_file_system_is_named() -> None:
+def test_a_full_file_system_is_named_also_where_its_inodes_ran_out() -> None:
     assert texts(10 * GB, 0, device="10.0.0.7:/data set", mount="/mnt/a b") == [
         "the file system at /mnt/a b (10.0.0.7:/data set) is full: 0 B of 9.5 GiB free"
     ]
-
-
-def test_inodes_run_out_where_they_are_counted() -> None:
     assert texts(100 * GB, 50 * GB, inodes="1000 1000 0 100%") == [
         "the file system at / (/dev/vda) has no free inodes, so no new file can be created"
     ]
     assert texts(100 * GB, 50 * GB, inodes="0 0 0 -") == []
-
-
-def test_a_path_that_is_not_there_says_nothing() -> None:
-    assert parse_space("absent\n") == Surroundings()
-
-
-def test_one_of_the_two_tables_is_enough() -> None:
     row = f"/dev/vda {100 * GB} {100 * GB} 0 100% /\n"
     assert len(parse_space(f"{SPACE}{row}--\n").findings) == 1
     assert len(parse_space(f"{SPACE}{row}--\n{INODES}").findings) == 1
+    assert parse_space("absent\n") == Surroundings()
+    for text in ["", "--\n", SPACE, f"{SPACE}--\n{INODES}", "df: /: Permission denied\n"]:
+        with pytest.raises(ParseError):
+            parse_space(text)
 
 
-@pytest.mark.parametrize("text", ["", "--\n", SPACE, f"{SPACE}--\n{INODES}", "df: /: Permission denied\n"])
-def test_a_reply_without_a_file_system_is_no_answer(text: str) -> None:
-    with pytest.raises(ParseError):
-        parse_space(text)
-
-
-def test_kills_for_memory_are_counted() -> None:
+def test_kills_for_memory_and_efa_that_stands_still_are_said() -> None:
     [found] = parse_memory_kills("oom=3\n").findings
     assert found.kind == "oom_kill"
     assert found.text == "the kernel has killed 3 processes of this cgroup because memory ran out (oom_kill)"
     for text in ("oom=0\n", "", "oom=\n", "oom=x\n"):
         assert parse_memory_kills(text) == Surroundings()
-
-
-def test_efa_stands_still_only_where_it_has_moved_before() -> None:
     [found] = parse_efa_counters("efa 16 5000 5000\n").findings
     assert found.kind == "network"
     assert found.text == "no traffic on 16 EFA ports within a second, which is normal while a rank is missing"

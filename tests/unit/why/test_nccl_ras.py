@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from training_monitor.why.beside import Surroundings
 from training_monitor.why.nccl_ras import parse_ras
 from training_monitor.why.ranks import Collective
@@ -32,15 +30,9 @@ def missing(rank: int, unresponsive: bool = True, considered_dead: bool = False)
 def communicator(
     *members: dict[str, Any], lost: Any = (), size: int | None = None, name: str = "0xae"
 ) -> dict[str, Any]:
-    return {
-        "hash": name,
-        "secondary_hash": "0xb7e7187447156001:0xb8242ed28a71381e",
-        "size": size or len(members) + len(lost),
-        "ranks_count": len(members),
-        "missing_ranks_count": len(lost),
-        "ranks": list(members),
-        "missing_ranks": list(lost),
-    }
+    counts = {"size": size or len(members) + len(lost), "ranks_count": len(members), "missing_ranks_count": len(lost)}
+    hashes = {"hash": name, "secondary_hash": "0xb7e7187447156001:0xb8242ed28a71381e"}
+    return {**hashes, **counts, "ranks": list(members), "missing_ranks": list(lost)}
 
 
 def answer(*communicators: dict[str, Any]) -> str:
@@ -58,6 +50,11 @@ def texts(seen: Surroundings) -> list[str]:
 def test_a_job_that_is_well_says_nothing() -> None:
     assert twice(communicator(member(0), member(1))) == Surroundings()
     assert parse_ras(answer()) == Surroundings()
+    assert parse_ras(answer(communicator(member(0), lost=[missing(1, unresponsive=False)]))) == Surroundings()
+    before, after = (answer(communicator(member(0, count), member(1, 8))) for count in (9, 10))
+    assert parse_ras(f"{before}\n--\n{after}") == Surroundings()
+    assert parse_ras(before) == Surroundings()
+    assert parse_ras(f"{before}\n--\nConnection timed out") == Surroundings()
 
 
 def test_processes_that_cannot_be_reached_are_named_with_their_ranks() -> None:
@@ -70,10 +67,12 @@ def test_processes_that_cannot_be_reached_are_named_with_their_ranks() -> None:
         ("nccl_ras", (1,), (1001,)),
         ("nccl_ras", (2,), (1002,)),
     ]
-
-
-def test_a_rank_that_is_reached_and_no_member_is_no_trouble() -> None:
-    assert parse_ras(answer(communicator(member(0), lost=[missing(1, unresponsive=False)]))) == Surroundings()
+    part = communicator(member(0, first=1001), lost=[{**missing(1), "pid": 1001}], name="0x1", size=2)
+    whole = communicator(member(0), lost=[missing(1)], name="0x2", size=2)
+    larger = communicator(member(0), member(2), lost=[missing(1)], name="0x3")
+    for order in ((part, whole, larger), (larger, whole, part)):
+        seen = parse_ras(answer(*order))
+        assert [(each.ranks, each.pids) for each in seen.findings] == [((1,), (1001,))]
 
 
 def test_counts_that_differ_and_stand_still_name_those_behind() -> None:
@@ -99,31 +98,11 @@ def test_kinds_that_are_counted_apart_hide_no_rank() -> None:
     }
 
 
-def test_counts_that_move_or_were_seen_once_mean_nothing() -> None:
-    before, after = (answer(communicator(member(0, count), member(1, 8))) for count in (9, 10))
-    assert parse_ras(f"{before}\n--\n{after}") == Surroundings()
-    assert parse_ras(before) == Surroundings()
-    assert parse_ras(f"{before}\n--\nConnection timed out") == Surroundings()
-
-
-def test_ranks_of_a_part_of_the_job_are_no_ranks_of_the_training() -> None:
-    """Two pairs: the second rank of each is behind, and neither is rank 1 of the training for certain."""
+def test_ranks_of_a_part_of_the_job_and_pids_of_other_hosts_are_left_out() -> None:
     pairs = [communicator(member(0, 9, first=at), member(1, 8, first=at), name=f"0x{at}") for at in (1000, 2000)]
     seen = twice(*pairs)
     assert [(each.ranks, each.pids) for each in seen.findings] == [((), (1001,)), ((), (2001,))]
     assert seen.collectives == ()
-
-
-def test_a_process_is_named_once_and_by_the_communicator_of_all() -> None:
-    part = communicator(member(0, first=1001), lost=[{**missing(1), "pid": 1001}], name="0x1", size=2)
-    whole = communicator(member(0), lost=[missing(1)], name="0x2", size=2)
-    larger = communicator(member(0), member(2), lost=[missing(1)], name="0x3")
-    for order in ((part, whole, larger), (larger, whole, part)):
-        seen = parse_ras(answer(*order))
-        assert [(each.ranks, each.pids) for each in seen.findings] == [((1,), (1001,))]
-
-
-def test_pids_of_several_hosts_are_not_those_of_this_one() -> None:
     seen = twice(communicator(member(0, 9), member(1, 8, host="172.16.64.246")))
     assert [(each.ranks, each.pids) for each in seen.findings] == [((1,), ())]
 
@@ -138,9 +117,8 @@ def test_errors_and_an_initialization_that_does_not_end_are_said() -> None:
     assert parse_ras(answer(communicator(member(0), member(1, init_state=7)))) == Surroundings()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_anything_else_says_nothing() -> None:
+    for text in [
         "",
         "--",
         "Usage: ncclras [OPTION]...\n",
@@ -150,13 +128,11 @@ def test_errors_and_an_initialization_that_does_not_end_are_said() -> None:
         "[" * 100_000,
         '{"communicators": 5}',
         '{"communicators": [5, {}, {"ranks": 5}, {"ranks": [5, {}], "missing_ranks": [{"status": 5}]}]}',
-    ],
-)
-def test_anything_else_says_nothing(text: str) -> None:
-    assert parse_ras(text) == parse_ras(f"{text}\n--\n{text}") == Surroundings()
+    ]:
+        assert parse_ras(text) == parse_ras(f"{text}\n--\n{text}") == Surroundings()
 
 
-def test_odd_values_raise_nothing() -> None:
+def test_odd_values_raise_nothing_and_text_of_a_stranger_is_short_and_plain() -> None:
     odd: list[Any] = [None, True, -5, 2**70, 1.5, "x", [], {}]
     for value in odd:
         for key in ("rank", "host", "pid", "cuda_dev", "status", "collective_counts"):
@@ -165,9 +141,6 @@ def test_odd_values_raise_nothing() -> None:
         for key in ("hash", "secondary_hash", "size", "ranks", "missing_ranks"):
             twice({**communicator(member(0), member(1, 7)), key: value})
         twice(communicator(member(0, value), member(1, 7), member(2, init_state=value, async_error=value)))
-
-
-def test_text_of_a_stranger_is_short_and_plain() -> None:
     host = "h\x1b[31m\n" + "x" * 5000
     [found] = parse_ras(answer(communicator({**member(0), "host": host, "status": {"async_error": 1}}))).findings
     assert len(found.text) < 300 and found.text.isprintable()

@@ -14,26 +14,9 @@ from training_monitor.core.errors import CommandTimedOut, ParseError, spell
 from training_monitor.core.models import Gpu, GpuProcess, GpuTable
 from training_monitor.targets.replies import split_parts
 from training_monitor.why.find_ranks import build_ranks
-from training_monitor.why.processes import (
-    HostFacts,
-    parse_processes,
-    processes_question,
-    remedies_of,
-)
-from training_monitor.why.ranks import (
-    CHILD,
-    DISK,
-    EVENTS,
-    LOCK,
-    PIPE,
-    SOCKET,
-    TERMINAL,
-    TIMER,
-    RankGpu,
-)
+from training_monitor.why.processes import HostFacts, parse_processes, processes_question, remedies_of
+from training_monitor.why.ranks import CHILD, DISK, EVENTS, LOCK, PIPE, SOCKET, TERMINAL, TIMER, RankGpu
 from training_monitor.why.stacks import SeenStacks, StackAnswer
-
-# ---------------------------------------------------------------- what each does
 
 
 @pytest.mark.parametrize("shell", [name for name in ("dash", "bash", "busybox") if shutil.which(name)])
@@ -53,15 +36,12 @@ def test_of_a_training_without_processes_nothing_is_read(shell: str) -> None:
     assert not any(told[key] for key in ("table", "status", "bytes", "waiting", "descriptors"))
 
 
-def test_numbers_between_two_looks() -> None:
+def test_numbers_between_two_looks_under_any_spelling_of_a_path() -> None:
     one = seen(One(20, ticks=(100, 250))).processes[20]
     assert (one.cpu_cores, one.bytes_per_second, one.threads, one.memory_bytes) == (0.75, 2000.0, 7, 2048 * 1024)
     other = seen(One(20, ticks=(100, 250), start=(50, 51))).processes[20]
     assert (other.cpu_cores, other.bytes_per_second) == (None, None), "another process by now"
     assert seen(One(20, ticks=(100, 50))).processes[20].cpu_cores == 0.0
-
-
-def test_memory_and_bytes_are_read_under_the_longest_spelling_of_a_path() -> None:
     longest = "/./" + 48 * "./"  # see spell_path
     one = parse_processes(reply(One(20)).replace(ROOT, longest), WORD, longest).processes[20]
     assert (one.memory_bytes, one.bytes_per_second) == (2048 * 1024, 2000.0)
@@ -76,9 +56,8 @@ def test_who_is_stopped_only_for_a_moment_is_not_stopped() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("wait", "file", "what"),
-    [
+def test_what_a_process_waits_for() -> None:
+    for wait, file, what in [
         ("pipe_read|0 0x3", "pipe:[7]", PIPE),
         ("anon_pipe_read|", "", PIPE),
         ("poll_schedule_timeout.constprop.0|7 0x7f", "", EVENTS),
@@ -104,10 +83,8 @@ def test_who_is_stopped_only_for_a_moment_is_not_stopped() -> None:
         ("|9999 0x3", "", None),
         ("0|", "", None),
         ("some_function|", "", None),
-    ],
-)
-def test_what_a_process_waits_for(wait: str, file: str, what: str | None) -> None:
-    assert seen(One(20, wait=wait, file=file)).processes[20].waits_for == what
+    ]:
+        assert seen(One(20, wait=wait, file=file)).processes[20].waits_for == what
 
 
 def test_what_the_kernel_reports_of_a_wait() -> None:
@@ -126,34 +103,24 @@ def test_what_the_kernel_reports_of_a_wait() -> None:
         assert wait(f"do_wait|{no_child}") == (None, None, True)
 
 
-@pytest.mark.parametrize(
-    ("facts", "expected"),
-    [
+def test_the_rights_of_who_asks() -> None:
+    for facts, expected in [
         ("capabilities=000001ffffffffff\nptrace_scope=1\n", (True, 1)),
         ("capabilities=0000000000000000\nptrace_scope=\n", (False, None)),
         ("capabilities=\n", (None, None)),
         ("capabilities=zz\nptrace_scope=-1\n", (None, None)),
         ("capabilities=" + "f" * 400 + "\n", (None, None)),
-    ],
-)
-def test_the_rights_of_who_asks(facts: str, expected: tuple[bool | None, int | None]) -> None:
-    known = seen(One(20), facts=facts).facts
-    assert (known.may_trace, known.ptrace_scope, known.name) == (*expected, "gpu-a")
+    ]:
+        known = seen(One(20), facts=facts).facts
+        assert (known.may_trace, known.ptrace_scope, known.name) == (*expected, "gpu-a")
 
 
-# ---------------------------------------------------------------- what is cut, and what is hostile
-
-
-def test_a_reply_cut_anywhere_is_unknown() -> None:
+def test_a_reply_cut_anywhere_is_unknown_unless_its_time_was_over() -> None:
     text = reply(One(20), One(21, 20, variables={"RANK": 1}))
     assert len(parse_processes(text, WORD, ROOT).processes) == 2
     for end in range(len(text) - len(f"\n{WORD} end\n")):
         with pytest.raises(ParseError):
             parse_processes(text[:end], WORD, ROOT)
-
-
-def test_what_was_printed_before_the_time_was_over_is_an_answer() -> None:
-    text = reply(One(20), One(21, 20, variables={"RANK": 1}))
     ends = [text.index(f"{WORD} {key}\n") + 20 for key in ("environment", "again")]
     early, late = (parse_processes(text[:end], WORD, ROOT, is_cut=True) for end in ends)
     assert early.is_cut and early.processes.keys() == late.processes.keys() == {20, 21}
@@ -169,29 +136,19 @@ def test_names_of_a_training_cannot_forge_what_is_said_of_it() -> None:
     found = build_ranks(training, SeenStacks({}), None, "local", None)
     assert [(each.pid, each.rank) for each in found] == [(21, 5)]
     assert training.processes[20].words == ("python", evil)
-
-
-def test_the_name_of_a_file_does_not_say_what_another_process_waits_for() -> None:
     evil = "/w/x\n21/fd/3 -> pipe:[7]"
     training = seen(One(20, wait="|0 0x3", file=evil), One(21, wait="|0 0x3"))
     assert (training.processes[20].waits_for, training.processes[21].waits_for) == (DISK, None)
 
 
-def test_secrets_in_a_command_line_are_replaced() -> None:
+def test_secrets_in_a_command_line_are_replaced_also_at_its_end() -> None:
     token = "hf_" + "aBcD1234" * 4
     [one] = build_ranks(seen(One(20, words=("python", "train.py", "--token", token))), SeenStacks({}), None, "h", None)
     assert one.command == "python train.py --token ***"
-
-
-def test_a_secret_at_the_end_of_what_is_kept_of_a_command_line_is_replaced() -> None:
-    token = "hf_" + "aBcD1234" * 4
     for blank in range(150, 200):
         words = ("python", "x" * blank, token)
         [one] = build_ranks(seen(One(20, words=words)), SeenStacks({}), None, "h", None)
         assert "hf_" not in one.command and len(one.command) <= 200
-
-
-# ---------------------------------------------------------------- what would help
 
 
 def why(answer: StackAnswer) -> str | None:

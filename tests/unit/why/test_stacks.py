@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from base64 import encodebytes
 from pathlib import Path
@@ -14,13 +15,7 @@ import pytest
 from training_monitor.core.errors import ParseError, SettingsError
 from training_monitor.runs.stack_dump import stacks_as_json
 from training_monitor.why.ranks import Frame
-from training_monitor.why.stacks import (
-    StackAnswer,
-    parse_answer,
-    parse_stacks,
-    read_spy,
-    stacks_question,
-)
+from training_monitor.why.stacks import StackAnswer, parse_answer, parse_stacks, read_spy, stacks_question
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "py-spy" / "0.4.3"
 WORD = "0a1b"
@@ -49,9 +44,6 @@ def reply(*parts: tuple[str, str], pythons: str = "7 8") -> str:
     return "".join(f"\n{WORD} {key}\n{body}" for key, body in told)
 
 
-# ---------------------------------------------------------------- py-spy
-
-
 def test_the_threads_of_a_real_process() -> None:
     answer = parse_answer(PID, "py-spy", recorded("threads.json"))
     main, watcher = answer.stacks
@@ -63,19 +55,21 @@ def test_the_threads_of_a_real_process() -> None:
     assert main.frames[2] == Frame("Loader.load_batch", "/srv/train/train.py", 7)
 
 
-@pytest.mark.parametrize(
-    ("name", "lack", "said"),
-    [
+def test_the_reason_is_what_it_says_first_or_the_end_of_a_traceback() -> None:
+    for name, lack, said in [
         ("denied.txt", "denied", "Error: Permission denied (os error 13) Caused by: Permission denied (os error 13)"),
         ("denied_other_user.txt", "denied", "Permission Denied: Try running again with elevated permissions by going"),
         ("not_python.txt", "failed", "Error: Failed to find python version from target process"),
         ("gone.txt", "failed", "Error: Failed to get process executable name. Check that the process is running."),
-    ],
-)
-def test_the_reason_is_what_it_says_first(name: str, lack: str, said: str) -> None:
-    answer = parse_answer(PID, "py-spy", recorded(name))
-    assert (answer.lack, answer.stacks, answer.way) == (lack, (), None)
-    assert answer.said.startswith(said) and "anyhow" not in answer.said
+    ]:
+        answer = parse_answer(PID, "py-spy", recorded(name))
+        assert (answer.lack, answer.stacks, answer.way) == (lack, (), None)
+        assert answer.said.startswith(said) and "anyhow" not in answer.said
+    said = 'Traceback (most recent call last):\n  File "<string>", line 1\n' + "  x\n" * 400
+    answer = parse_answer(7, "remote_exec", f"{said}PermissionError: [Errno 1] Operation not permitted\n")
+    assert (answer.lack, answer.said) == ("denied", "PermissionError: [Errno 1] Operation not permitted")
+    answer = parse_answer(7, "remote_exec", "its main thread was not running Python\n")
+    assert (answer.lack, answer.said) == ("failed", "its main thread was not running Python")
 
 
 def test_a_document_cut_anywhere_is_no_stack_and_no_missing_right() -> None:
@@ -95,32 +89,43 @@ def test_exactly_one_thread_is_the_main_one() -> None:
     assert not any(each.is_main for each in spy(thread("a", 1), thread("b", None)).stacks)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        "null", "1", '"x"', "{}", '{"a": 1}', "[null]", "[[]]", '["a"]', '[{"frames": {}}]', '[{"frames": null}]',
-        '[{"frames": [{}]}]', '[{"frames": [{"name": 1, "filename": "a", "line": 1}]}]', "[" * 100_000,
+def test_what_is_no_document_of_stacks_or_has_none() -> None:
+    for document in [
+        "null",
+        "1",
+        '"x"',
+        "{}",
+        '{"a": 1}',
+        "[null]",
+        "[[]]",
+        '["a"]',
+        '[{"frames": {}}]',
+        '[{"frames": null}]',
+        '[{"frames": [{}]}]',
+        '[{"frames": [{"name": 1, "filename": "a", "line": 1}]}]',
+        "[" * 100_000,
         '{"threads": [{"name": "a", "frames": [""]}]}',
-        '{"a":' * 100_000, f"[{'1' * 5000}]", '[{"frames": [], "thread_name": {"a": []}}]',
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("way", ["py-spy", "in-script", "remote_exec"])
-def test_what_is_no_document_of_stacks(document: str, way: str) -> None:
-    assert parse_answer(7, way, document).lack == "failed"
-
-
-def test_no_thread_is_no_stack() -> None:
+        '{"a":' * 100_000,
+        f"[{'1' * 5000}]",
+        '[{"frames": [], "thread_name": {"a": []}}]',
+    ]:
+        for way in ["py-spy", "in-script", "remote_exec"]:
+            assert parse_answer(7, way, document).lack == "failed"
     for way, text in {"py-spy": "[]", "in-script": '{"threads": []}'}.items():
         assert parse_answer(7, way, text) == StackAnswer(lack="failed", said="no thread with a Python stack")
+    for lack in ("late", "none"):
+        assert parse_stacks(reply((f"stack 7 {lack}", "whatever")), WORD).answers == {7: StackAnswer(lack=lack)}
 
 
-@pytest.mark.parametrize("line", [None, -1, 1 << 60, 1.5, True, "7"])
-def test_a_line_that_is_none(line: object) -> None:
-    answer = spy({**thread(), "frames": [{"name": "f", "filename": "/t.py", "line": line}]})
-    assert answer.stacks[0].frames == (Frame("f", "/t.py", None),)
+def test_a_line_or_count_of_batches_that_is_none_is_unknown() -> None:
+    for value in [None, -1, 1 << 60, 1.5, True, "7"]:
+        answer = spy({**thread(), "frames": [{"name": "f", "filename": "/t.py", "line": value}]})
+        assert answer.stacks[0].frames == (Frame("f", "/t.py", None),)
+        frames = {"name": "MainThread", "is_main": True, "frames": [["f", "/t.py", 1]]}
+        assert parse_answer(7, "in-script", json.dumps({"threads": [frames], "batches": value})).batches is None
 
 
-def test_long_stacks_are_cut_and_the_main_thread_is_kept() -> None:
+def test_long_stacks_are_cut_and_names_may_hold_anything() -> None:
     long, frame = "\U0001f600" * 1000, {"name": "n" * 9999, "filename": "/f" * 9999, "line": 1}
     answer = spy(*[thread(long, 10 + each) for each in range(10_000)], thread(frames=[frame] * 500))
     assert len(answer.stacks) == 64 and answer.stacks[0].is_main
@@ -128,14 +133,8 @@ def test_long_stacks_are_cut_and_the_main_thread_is_kept() -> None:
     assert len(answer.stacks[1].thread) == 300
     million = "[" + ",".join(['{"frames":[]}'] * 1_000_000) + "]"
     assert len(parse_answer(7, "py-spy", million).stacks) == 64
-
-
-def test_names_may_hold_anything() -> None:
     name = 'a\nb\t"\\\x1b[31m\ud800\U0001f600\x00' + WORD
     assert spy(thread(name, function=name)).stacks[0].frames[0].function == name
-
-
-# ---------------------------------------------------------------- the scripts themselves, and sys.remote_exec
 
 
 def test_what_a_script_writes_is_read() -> None:
@@ -147,36 +146,12 @@ def test_what_a_script_writes_is_read() -> None:
     assert any(each.function.endswith("test_what_a_script_writes_is_read") for each in main.frames)
 
 
-@pytest.mark.parametrize("batches", [-1, 1 << 60, "7", 1.5, None, True])
-def test_batches_that_are_no_count(batches: object) -> None:
-    frames = {"name": "MainThread", "is_main": True, "frames": [["f", "/t.py", 1]]}
-    assert parse_answer(7, "in-script", json.dumps({"threads": [frames], "batches": batches})).batches is None
-
-
-def test_of_a_traceback_the_end_is_the_reason() -> None:
-    said = 'Traceback (most recent call last):\n  File "<string>", line 1\n' + "  x\n" * 400
-    answer = parse_answer(7, "remote_exec", f"{said}PermissionError: [Errno 1] Operation not permitted\n")
-    assert (answer.lack, answer.said) == ("denied", "PermissionError: [Errno 1] Operation not permitted")
-    answer = parse_answer(7, "remote_exec", "its main thread was not running Python\n")
-    assert (answer.lack, answer.said) == ("failed", "its main thread was not running Python")
-
-
-@pytest.mark.parametrize("way", ["late", "none"])
-def test_ways_that_lead_nowhere(way: str) -> None:
-    assert parse_stacks(reply((f"stack 7 {way}", "whatever")), WORD).answers == {7: StackAnswer(lack=way)}
-
-
-@pytest.mark.parametrize(
-    "body", ["", "%%%", packed("[]" * 400_000), packed("[]")[:-9], encodebytes(b"\x1f\x8bx").decode()]
-)
-def test_what_was_not_packed_as_it_should_be(body: str) -> None:
-    [answer] = parse_stacks(reply(("stack 7 py-spy base64", body)), WORD).answers.values()
-    assert (answer.lack, answer.stacks) == ("failed", ())
-    [answer] = parse_stacks(reply(("stack 7 py-spy", "[]")), WORD).answers.values()
-    assert answer.lack == "failed"
-
-
-# ---------------------------------------------------------------- the whole reply
+def test_what_was_not_packed_as_it_should_be() -> None:
+    for body in ["", "%%%", packed("[]" * 400_000), packed("[]")[:-9], encodebytes(b"\x1f\x8bx").decode()]:
+        [answer] = parse_stacks(reply(("stack 7 py-spy base64", body)), WORD).answers.values()
+        assert (answer.lack, answer.stacks) == ("failed", ())
+        [answer] = parse_stacks(reply(("stack 7 py-spy", "[]")), WORD).answers.values()
+        assert answer.lack == "failed"
 
 
 def test_one_process_that_cannot_be_read_hides_no_other() -> None:
@@ -191,23 +166,11 @@ def test_one_process_that_cannot_be_read_hides_no_other() -> None:
         ("stack 12345678901 py-spy base64", packed("[]")),
     )
     seen = parse_stacks(text, WORD)
-    assert seen.pythons == (7, 8) and {pid: each.way for pid, each in seen.answers.items()} == {
-        7: "py-spy",
-        8: "py-spy",
-    }
+    ways = {pid: each.way for pid, each in seen.answers.items()}
+    assert seen.pythons == (7, 8) and ways == {7: "py-spy", 8: "py-spy"}
 
 
-def test_numbers_of_pythons_that_are_none() -> None:
-    assert parse_stacks(reply(pythons="7 -1 x ٣ 99999999999 8"), WORD).pythons == (7, 8)
-
-
-def test_a_reply_without_its_beginning() -> None:
-    for text in ("", "garbage", f"\n{WORD} end\n\n", reply().replace(WORD, "ffff")):
-        with pytest.raises(ParseError):
-            parse_stacks(text, WORD)
-
-
-def test_a_reply_cut_anywhere() -> None:
+def test_a_reply_cut_anywhere_or_without_its_beginning_has_no_wrong_stack() -> None:
     text = reply(("stack 7 py-spy base64", packed(recorded("threads.json"))), ("stack 8 none", ""))
     whole = parse_stacks(text, WORD)
     for end in range(0, len(text), 11):
@@ -219,45 +182,30 @@ def test_a_reply_cut_anywhere() -> None:
         assert set(seen.answers) <= {7, 8}
         stacks = seen.answers.get(7, StackAnswer()).stacks
         assert stacks in ((), whole.answers[7].stacks)
+    assert parse_stacks(reply(pythons="7 -1 x ٣ 99999999999 8"), WORD).pythons == (7, 8)
+    for text in ("", "garbage", f"\n{WORD} end\n\n", reply().replace(WORD, "ffff")):
+        with pytest.raises(ParseError):
+            parse_stacks(text, WORD)
 
 
-def test_no_two_questions_have_the_same_words() -> None:
+def test_a_late_program_ends_before_its_question_and_no_two_have_the_same_words() -> None:
+    for seconds in [1.0, 11.3, 60.0]:
+        question = stacks_question("echo 1", seconds)
+        names = (r"\nseconds=(\d+)", r"'timeout -s KILL (\d+)'")
+        [until], [limit] = (re.findall(name, question.script) for name in names)
+        assert int(until) + int(limit) + 1 <= question.limit
     words = [set(re.findall(r"^(?:word|nonce)='?(\w+)", stacks_question("echo 1", 5).script, re.M)) for _ in range(2)]
     assert [len(each) for each in words] == [2, 2] and not words[0] & words[1]
 
 
-@pytest.mark.parametrize("seconds", [1.0, 11.3, 60.0])
-def test_a_late_program_ends_before_its_question(seconds: float) -> None:
-    question = stacks_question("echo 1", seconds)
-    [until], [limit] = (re.findall(name, question.script) for name in (r"\nseconds=(\d+)", r"'timeout -s KILL (\d+)'"))
-    assert int(until) + int(limit) + 1 <= question.limit
-
-
-# ---------------------------------------------------------------- sending a py-spy
-
-
-@pytest.mark.parametrize(
-    "kind", ["missing", "a folder", "empty", "a fifo", "a device", "no program", "unreadable name"]
-)
-def test_what_is_no_program_is_said_before_anybody_is_asked(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "py-spy"
-    match kind:
-        case "a folder":
-            path.mkdir()
-        case "empty":
-            path.write_bytes(b"")
-        case "a fifo":
-            import os
-
-            os.mkfifo(path)
-        case "a device":
-            path = Path("/dev/zero")
-        case "no program":
-            path.write_text("hello\n")
-        case "unreadable name":
-            path = Path("a\0b")
-    with pytest.raises(SettingsError, match="py_spy"):
-        read_spy(str(path))
+def test_what_is_no_program_is_said_before_anybody_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty").touch()
+    (tmp_path / "text").write_text("hello\n")
+    os.mkfifo(tmp_path / "fifo")
+    for path in ("folder", "empty", "fifo", "text", "missing", "/dev/zero", "a\0b"):
+        with pytest.raises(SettingsError, match="py_spy"):
+            read_spy(str(tmp_path / path))
 
 
 def test_what_is_packed_small_and_is_large_is_read_up_to_a_bound() -> None:

@@ -17,9 +17,8 @@ def texts(text: str) -> list[tuple[str, str]]:
     return [(each.kind, each.text) for each in parse_waits(f"{text}end\n").findings]
 
 
-@pytest.mark.parametrize(
-    ("line", "kind", "said"),
-    [
+def test_each_wait_is_said_with_whom_it_is_for() -> None:
+    for line, kind, said in [
         (
             "zombie 7 9 5 sh",
             "zombie",
@@ -42,11 +41,9 @@ def texts(text: str) -> list[tuple[str, str]]:
             "pipe",
             "pid 7 reads a pipe, which no other visible process has open for writing",
         ),
-    ],
-)
-def test_each_wait_is_said_with_whom_it_is_for(line: str, kind: str, said: str) -> None:
-    [(found, text)] = texts(f"{line}\n")
-    assert found == kind and text.startswith(said)
+    ]:
+        [(found, text)] = texts(f"{line}\n")
+        assert found == kind and text.startswith(said)
 
 
 def test_nobody_waits_and_nonsense_says_nothing() -> None:
@@ -63,12 +60,9 @@ def causes(
     return [(each.kind, each.pids) for each in find_causes(training, parse_waits(f"{waits}end\n").findings, ranks)]
 
 
-def test_a_pipe_explains_a_rank_and_no_data_worker_but_a_lock_explains_both() -> None:
+def test_a_pipe_explains_a_single_rank_and_a_lock_explains_all() -> None:
     both = "pipe 20 reads pipe:[1]\npipe 21 reads pipe:[2]\nlock 21 FLOCK /a\n"
     assert causes(One(20), One(21, 20), waits=both, ranks=(Rank("local", 20),)) == [("pipe", (20,)), ("lock", (21,))]
-
-
-def test_of_several_ranks_no_pipe_is_told() -> None:
     ranks = tuple(Rank("local", pid) for pid in (20, 21))
     waits = "pipe 20 reads pipe:[1]\nlock 21 FLOCK /a\n"
     assert causes(One(20), One(21), waits=waits, ranks=ranks, named="20 21") == [("lock", (21,))]
@@ -94,11 +88,8 @@ def test_a_main_process_that_has_ended_while_others_run() -> None:
 
 def test_a_rank_that_waits_for_input() -> None:
     def at(function: str, file: str) -> Rank:
-        frames = (
-            Frame("cmdloop", "/usr/lib/python3.11/cmd.py", 126),
-            Frame(function, file, 400),
-            Frame("f", "/w/train.py", 7),
-        )
+        loop = Frame("cmdloop", "/usr/lib/python3.11/cmd.py", 126)
+        frames = (loop, Frame(function, file, 400), Frame("f", "/w/train.py", 7))
         return Rank("local", 20, stacks=(Stack("MainThread", frames, True),), waits_for=TERMINAL)
 
     assert causes(ranks=(at("_cmdloop", "/usr/lib/python3.11/pdb.py"),)) == [("debugger", (20,))]
