@@ -21,28 +21,10 @@ def job(name: str, state: str, verdict: str, reason: str, **known: Any) -> dict[
     return {**UNKNOWN, **lists, "name": name, "state": state, "verdict": verdict, "reason": reason, **known}
 
 
-STALLED = job(
-    "pid 7",
-    "stalled",
-    "failed",
-    "no step for 5m, limit 2m15s",
-    step=40,
-    total_steps=500,
-    eta_seconds=115.0,
-    pid=7,
-    script="train.py",
-)
-RUNNING = job(
-    "pid 8",
-    "running",
-    "ok",
-    "step 9 of 90, 4 steps/s",
-    step=9,
-    total_steps=90,
-    steps_per_second=4.0,
-    seconds_without_step=3.0,
-    log="/tmp/train.log",
-)
+STALLED = job("pid 7", "stalled", "failed", "no step for 5m, limit 2m15s", step=40, total_steps=500)
+STALLED |= {"eta_seconds": 115.0, "pid": 7, "script": "train.py"}
+RUNNING = job("pid 8", "running", "ok", "step 9 of 90, 4 steps/s", step=9, total_steps=90, steps_per_second=4.0)
+RUNNING |= {"seconds_without_step": 3.0, "log": "/tmp/train.log"}
 
 
 def shown(capsys: pytest.CaptureFixture[str], *jobs: dict[str, Any]) -> list[str]:
@@ -57,13 +39,10 @@ def test_several_trainings_have_a_line_each_with_the_step_once_and_the_log(capsy
     ]
 
 
-def test_the_pace_has_the_unit_of_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pace_has_the_unit_of_the_verdict_and_a_stall_no_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     slow = {**RUNNING, "reason": "step 9 of 90, 4 s/step", "steps_per_second": 0.25}
     lines = shown(capsys, slow)
     assert lines[0].endswith(", 4 s/step") and lines[1].endswith("  4 s/step")
-
-
-def test_no_time_is_left_of_a_training_that_stalls(capsys: pytest.CaptureFixture[str]) -> None:
     assert not [line for line in shown(capsys, STALLED) if "ETA" in line]
 
 

@@ -26,16 +26,10 @@ def utc(day: int, hour: int, month: int = 3) -> float:
 
 def test_days_begin_at_local_midnights_also_when_a_day_has_23_hours(berlin: None) -> None:
     assert day_bounds(utc(27, 12), utc(30, 12)) == [utc(27, 12), utc(27, 23), utc(28, 23), utc(29, 22), utc(30, 12)]
-
-
-def test_a_time_within_a_day_is_one_day(berlin: None) -> None:
     assert day_bounds(utc(27, 12), utc(27, 13)) == [utc(27, 12), utc(27, 13)]
     assert day_bounds(utc(27, 12), utc(27, 12)) == [utc(27, 12), utc(27, 12)]
     assert day_bounds(utc(27, 12), utc(27, 23)) == [utc(27, 12), utc(27, 23)], "until midnight"
     assert day_bounds(utc(27, 23), utc(28, 1)) == [utc(27, 23), utc(28, 1)], "from midnight on"
-
-
-def test_the_most_days_that_are_shown_have_a_bound_each(berlin: None) -> None:
     end = utc(27, 12)
     days = day_bounds(end - timedelta(days=MOST_DAYS).total_seconds(), end)
     assert len(days) == MOST_DAYS + 2 and days == sorted(days)

@@ -15,6 +15,7 @@ import pytest
 from training_monitor.cli import demo_training
 
 STEP = re.compile(r"^step (\d+)/(\d+) loss=([\d.]+) lr=([\d.]+)$", re.MULTILINE)
+Ran = tuple[Path, subprocess.CompletedProcess[str]]
 NO_FAULTS = ("--crash-at", "0", "--hang-at", "0")
 
 
@@ -24,14 +25,8 @@ def run_training(
     environment = {name: value for name, value in os.environ.items() if name != "RESUME_FROM_CHECKPOINT"}
     if resume_variable is not None:
         environment["RESUME_FROM_CHECKPOINT"] = resume_variable
-    return subprocess.run(
-        [sys.executable, demo_training.__file__, "--output", str(output), "--step-seconds", "0", *options],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    words = [sys.executable, demo_training.__file__, "--output", str(output), "--step-seconds", "0", *options]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def printed_steps(output: str) -> list[int]:
@@ -61,20 +56,18 @@ def weights_of(output: Path, step: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     output = tmp_path_factory.mktemp("uninterrupted")
     return output, run_training(output, *NO_FAULTS)
 
 
 @pytest.fixture
-def crashed(tmp_path: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def crashed(tmp_path: Path) -> Ran:
     output = tmp_path / "output"
     return output, run_training(output, "--hang-at", "0")
 
 
-def test_it_trains_to_the_end_and_the_loss_falls(
-    uninterrupted: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
+def test_it_trains_to_the_end_and_the_loss_falls(uninterrupted: Ran) -> None:
     output, finished = uninterrupted
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.splitlines()[-1] == "Training completed at step 200"
@@ -85,11 +78,6 @@ def test_it_trains_to_the_end_and_the_loss_falls(
     assert tenths[-1] < tenths[0] / 5
     assert checkpoints(output) == {f"step_{step}": True for step in range(20, 201, 20)}
     assert not list(output.glob(".*")), "nothing temporary is left"
-
-
-def test_a_checkpoint_is_a_safetensors_file_with_its_step(
-    uninterrupted: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
     raw = weights_of(uninterrupted[0], 40)
     length = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + length])
@@ -99,9 +87,7 @@ def test_a_checkpoint_is_a_safetensors_file_with_its_step(
     assert end - begin == 4 * header["hidden.bias"]["shape"][0]
 
 
-def test_a_crash_leaves_one_truncated_checkpoint_after_the_complete_ones(
-    crashed: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
+def test_a_crash_leaves_one_truncated_checkpoint_after_the_complete_ones(crashed: Ran) -> None:
     output, failed = crashed
     assert failed.returncode == 1
     assert "Traceback (most recent call last):" in failed.stderr
@@ -110,35 +96,27 @@ def test_a_crash_leaves_one_truncated_checkpoint_after_the_complete_ones(
     assert printed_steps(failed.stdout)[-1] == 70
 
 
-def test_a_truncated_checkpoint_is_refused(crashed: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_a_truncated_or_missing_checkpoint_is_refused(crashed: Ran, tmp_path: Path) -> None:
     output, _ = crashed
     refused = run_training(output, *NO_FAULTS, "--resume", str(output / "step_70"))
     assert refused.returncode == 2
     assert re.search(r"Refusing to resume: .*step_70.* is truncated .*\d+ bytes instead of \d+", refused.stderr)
     assert "Traceback" not in refused.stderr
     assert printed_steps(refused.stdout) == []
+    refused = run_training(tmp_path / "output", *NO_FAULTS, "--resume", str(tmp_path / "step_9"))
+    assert refused.returncode == 2
+    assert "cannot read" in refused.stderr
 
 
 @pytest.mark.parametrize("kept", [0, 5, 40, -1], ids=["empty", "no length", "cut header", "one byte short"])
-def test_any_cut_is_refused(
-    tmp_path: Path, uninterrupted: tuple[Path, subprocess.CompletedProcess[str]], kept: int
-) -> None:
+def test_any_cut_is_refused(tmp_path: Path, uninterrupted: Ran, kept: int) -> None:
     cut = tmp_path / "cut.safetensors"
     cut.write_bytes(weights_of(uninterrupted[0], 20)[:kept])
     refused = run_training(tmp_path / "output", *NO_FAULTS, "--resume", str(cut))
     assert (refused.returncode, "truncated" in refused.stderr) == (2, True)
 
 
-def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    refused = run_training(tmp_path / "output", *NO_FAULTS, "--resume", str(tmp_path / "step_9"))
-    assert refused.returncode == 2
-    assert "cannot read" in refused.stderr
-
-
-def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
-    crashed: tuple[Path, subprocess.CompletedProcess[str]],
-    uninterrupted: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(crashed: Ran, uninterrupted: Ran) -> None:
     output, _ = crashed
     resumed = run_training(output, "--hang-at", "0", "--resume", str(output / "step_60"))
     assert resumed.returncode == 0, resumed.stderr
@@ -147,14 +125,13 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     assert weights_of(output, 200) == weights_of(uninterrupted[0], 200)
 
 
-def test_the_argument_wins_over_the_environment(crashed: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_the_argument_wins_over_the_environment(crashed: Ran) -> None:
     output, _ = crashed
     short = (*NO_FAULTS, "--steps", "61")
     from_variable = run_training(output, *short, resume_variable=str(output / "step_40"))
     assert printed_steps(from_variable.stdout)[0] == 41
-    from_argument = run_training(
-        output, *short, "--resume", str(output / "step_60"), resume_variable=str(output / "step_40")
-    )
+    named = ("--resume", str(output / "step_60"))
+    from_argument = run_training(output, *short, *named, resume_variable=str(output / "step_40"))
     assert printed_steps(from_argument.stdout) == [61]
 
 

@@ -18,32 +18,20 @@ from training_monitor.targets.target import parse_target
 from training_monitor.vast.training_request import TrainingRequest
 
 
-def test_a_typo_means_the_nearest_name() -> None:
+def test_a_typo_means_the_nearest_name_and_another_number_is_none() -> None:
     assert meant_name("lcoal", ["local", "nightly"]) == "local"
     assert did_you_mean("nighty", ["local", "nightly"]) == " (did you mean nightly?)"
     assert closest("intervall", ["interval", "budget"]) == "interval"
-
-
-def test_what_is_like_nothing_means_nothing() -> None:
     assert meant_name("quux", ["local", "nightly"]) is None and did_you_mean("quux", []) == ""
     assert closest("quux", ["interval", "budget"]) == "one of interval, budget"
-
-
-@pytest.mark.parametrize(
-    ("name", "known"),
-    [
+    for name, known in [
         ("gpu2", "gpu1"),
         ("ssh://me@gpu1:2222", "ssh://me@gpu1:2223"),
         ("vast://30007012", "vast://30007013"),
         ("lora-1", "lora-12"),
         ("A100", "H100 A200"),
-    ],
-)
-def test_another_number_is_no_typo(name: str, known: str) -> None:
-    assert meant_name(name, known.split()[-1:]) is None
-
-
-def test_the_nearest_name_that_is_no_other_number_is_meant() -> None:
+    ]:
+        assert meant_name(name, known.split()[-1:]) is None
     assert meant_name("gpu-2", ["gpu-1", "gpu_2"]) == "gpu_2"
 
 

@@ -9,12 +9,8 @@ from training_monitor.core.errors import SettingsError
 from training_monitor.core.settings_table import Place
 from training_monitor.fleet.config import FleetConfig, read_fleet_config
 
-GROUPS = {
-    "groups": {
-        "group1": ["ssh://gpu1", "head"],
-        "lora": [{"target": "ssh://gpu2", "job": "process:train", "name": "llama-lora"}],
-    }
-}
+LORA = [{"target": "ssh://gpu2", "job": "process:train", "name": "llama-lora"}]
+GROUPS = {"groups": {"group1": ["ssh://gpu1", "head"], "lora": LORA}}
 
 
 @pytest.fixture
@@ -32,6 +28,18 @@ def keys(config: FleetConfig, *words: str) -> list[str]:
 def test_a_group_stands_for_its_members_and_a_bare_word_for_a_pod(config: FleetConfig) -> None:
     assert keys(config, "group1", "trainer-0") == ["ssh://gpu1", "head", "trainer-0"]
     assert keys(config) == ["ssh://gpu1", "head", "ssh://gpu2#process:train"]
+    for word in [
+        "lora-0",
+        "group1-7f9c",
+        "head",
+        "heads",
+        "local",
+        "ssh://lora1",
+        "gruop1#process:x",
+        "k8s://default/gruop1",
+    ]:
+        assert keys(config, word) == [word]
+    assert keys(FleetConfig(), "gruop1") == ["gruop1"]
 
 
 @pytest.mark.parametrize(
@@ -44,15 +52,3 @@ def test_a_word_that_is_like_a_name_of_the_settings_is_asked_about(config: Fleet
         read_specs([word], config)
     told = f"no group or member has this name; did you mean {meant}? For a pod, use k8s://NAMESPACE/{word}"
     assert told in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "word",
-    ["lora-0", "group1-7f9c", "head", "heads", "local", "ssh://lora1", "gruop1#process:x", "k8s://default/gruop1"],
-)
-def test_what_is_a_target_by_its_form_or_named_after_a_group_is_taken_as_one(config: FleetConfig, word: str) -> None:
-    assert keys(config, word) == [word]
-
-
-def test_without_groups_every_word_is_a_pod() -> None:
-    assert keys(FleetConfig(), "gruop1") == ["gruop1"]

@@ -45,14 +45,8 @@ def test_names_come_from_the_settings_the_state_and_ssh(home: Path) -> None:
     assert {"nightly", "local#process:x", "ssh://old", "ssh://old#/x/a b.log"} <= {*known_names("members")}
     assert known_names("groups") == ["nightly"] and known_names("users") == ["anna"]
     assert known_names("history") == ["ssh://newer", "ssh://old#/x/a b.log"]
-    for typo, meant in {
-        "locl": "local",
-        "podd-a": "pod-a",
-        "ssh://gpuu1": "ssh://gpu1",
-        "nighty": "nightly",
-        "gpu1": "ssh://gpu1",
-    }.items():
-        assert meant_target(typo) == meant
+    typos = {"locl": "local", "podd-a": "pod-a", "ssh://gpuu1": "ssh://gpu1", "nighty": "nightly", "gpu1": "ssh://gpu1"}
+    assert {typo: meant_target(typo) for typo in typos} == typos
     for known in ("k8s://default/seen", "seen", "pod-a", "ssh://newer", "ssh://neewer"):
         assert meant_target(known) is None, "it is known, or the like of it was only seen"
 
@@ -80,28 +74,21 @@ def test_a_state_file_that_is_damaged_or_a_link_gives_no_names(home: Path) -> No
     assert known_names("history") == []
 
 
-def test_what_is_no_target_steers_a_terminal_or_is_too_long_is_left_out(home: Path) -> None:
-    remember(
-        home, "two words", "ssh://a\nb", "ssh://x\u202e", "ssh://" + "x" * MOST_CHARACTERS, "my-pod?y", "ssh://fine"
-    )
+def test_odd_or_too_many_names_are_left_out(home: Path) -> None:
+    odd = ("ssh://a\nb", "ssh://x\u202e", "ssh://" + "x" * MOST_CHARACTERS)
+    remember(home, "two words", *odd, "my-pod?y", "ssh://fine")
     assert known_names("targets") == ["local", "ssh://fine"]
     assert known_names("history") == ["ssh://fine", "my-pod?y", "two words"]
-
-
-def test_there_are_never_too_many(home: Path) -> None:
     configure(home, {"users": {f"user{number}": {} for number in range(MOST_NAMES + 9)}})
     assert len(known_names("users")) == MOST_NAMES
 
 
-def test_included_files_are_read_once_even_in_a_circle(home: Path) -> None:
+def test_hosts_and_included_files_are_read_once_as_ssh_does(home: Path) -> None:
     (home / ".ssh" / "conf.d").mkdir(parents=True)
     (home / ".ssh" / "config").write_text("Include conf.d/*\nInclude ~/.ssh/config missing\nHost last\n")
     (home / ".ssh" / "conf.d" / "a").write_text(f'Host "first"\nInclude {home}/.ssh/config\n')
     os.mkfifo(home / ".ssh" / "conf.d" / "b")
     assert known_names("targets") == ["local", "ssh://last", "ssh://first"]
-
-
-def test_hosts_and_included_files_are_read_as_ssh_does() -> None:
     text = '  HOST=a "b c"\thost\nHostName no\n# Host no\nMatch host no\nhost *.x ?y !z d\nInclude "x y" z\n\tHost   \n'
     assert read_ssh_config(text) == (["a", "b c", "host", "d"], ["x y", "z"])
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from training_monitor.cli import live
-from training_monitor.cli.live import LiveDisplay, LiveLine
+from training_monitor.cli.live import LiveDisplay, LiveLine, Waiting
 from training_monitor.cli.output import (
     complain,
     hint,
@@ -82,11 +82,15 @@ def listen(monkeypatch: pytest.MonkeyPatch, name: str = "stdout") -> io.StringIO
     return stream
 
 
-def test_documents_of_many_threads_have_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_and_complaints_of_many_threads_have_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
     stdout = listen(monkeypatch)
     in_threads(lambda number: print_json(JSON_ARGS, {"number": number, "text": "x\ny" * 50}))
     rows = [json.loads(line) for line in stdout.getvalue().splitlines()]
     assert sorted(row["number"] for row in rows) == list(range(THREADS * LINES))
+    stderr = listen(monkeypatch, "stderr")
+    in_threads(lambda number: (complain if number % 2 else hint)(f"line {number}"))
+    wanted = {f"{'error: ' if number % 2 else ''}line {number}" for number in range(THREADS * LINES)}
+    assert set(stderr.getvalue().splitlines()) == wanted
 
 
 def test_lines_events_and_plain_live_lines_of_many_threads_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,13 +105,6 @@ def test_lines_events_and_plain_live_lines_of_many_threads_do_not_mix(monkeypatc
     lines = stdout.getvalue().splitlines()
     whole = [re.fullmatch(r"(?:   0\.0s  (?:reached     )?)?line (\d+) end", line) for line in lines]
     assert sorted(int(line[1]) for line in whole if line) == list(range(THREADS * LINES))
-
-
-def test_complaints_and_hints_of_many_threads_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
-    stderr = listen(monkeypatch, "stderr")
-    in_threads(lambda number: (complain if number % 2 else hint)(f"line {number}"))
-    wanted = {f"{'error: ' if number % 2 else ''}line {number}" for number in range(THREADS * LINES)}
-    assert set(stderr.getvalue().splitlines()) == wanted
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(15), BrokenPipeError()])
@@ -147,21 +144,6 @@ def test_a_diagnostic_does_not_wait_for_a_result_that_nobody_reads(monkeypatch: 
     assert stuck.getvalue() == "result\n"
 
 
-def test_what_is_put_is_not_left_in_a_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8"))  # type: ignore[type-var]
-    put("a line\nand a part")
-    assert raw.getvalue() == b"a line\nand a part"
-
-
-def test_what_is_masked_already_is_put_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    stdout = listen(monkeypatch)
-    monkeypatch.setattr(masking._Known, "values", ("12345678",))
-    put("cost 0.12345678\n")
-    put_masked("cost 0.12345678\n")
-    assert stdout.getvalue() == "cost 0.***\ncost 0.12345678\n"
-
-
 def test_a_live_line_on_a_terminal_is_replaced_by_an_event_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
 
@@ -192,34 +174,45 @@ def test_lines_break_between_words_on_a_terminal_and_nowhere_in_a_pipe(monkeypat
         "its processes do not", "compute", "log", "/runs/a-folder-with-a-long-name/train.log",
     ]  # fmt: skip
     assert wrapped("step 9/90  loss 0.9  4 steps/s", 2) == "step 9/90  loss 0.9\n  4 steps/s"
+    on_terminal(monkeypatch, 20)
+    assert wrapped("  a  b") == "  a  b"
+    assert wrapped("漢字漢字漢字 漢字漢字") == "漢字漢字漢字\n漢字漢字"
+    assert wrapped(f"see {'x' * 30} and", 2) == f"see\n  {'x' * 30}\n  and"
 
 
-def test_steps_of_an_earlier_attempt_do_not_count_for_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+def show_steps(monkeypatch: pytest.MonkeyPatch, *steps: tuple[str, int | None]) -> list[str]:
     stdout = listen(monkeypatch)
-    monkeypatch.setattr(live, "_PLAIN_SECONDS", 0.0)
     display = LiveDisplay(Namespace(subcommand="run", json=False))
-    for job, step in [("first", 1), ("first", 9), ("second", 501)]:
-        view = JobView(job, JobStatus.RUNNING, progress=Progress(step=step))
-        display.show(Event("progress", "", job, view=view))
-    told = stdout.getvalue().splitlines()
+    for job, step in steps:
+        display.show(Event("progress", "", job, view=JobView(job, JobStatus.RUNNING, progress=Progress(step=step))))
+    return stdout.getvalue().splitlines()
+
+
+def test_the_first_known_step_is_printed_at_once_and_the_speed_is_of_its_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = show_steps(monkeypatch, ("first", None), ("first", 3), ("first", 9), ("second", 12))
+    assert [line.split()[-1] for line in told] == ["?", "3", "12"]
+    monkeypatch.setattr(live, "_PLAIN_SECONDS", 0.0)
+    told = show_steps(monkeypatch, ("first", 1), ("first", 9), ("second", 501))
     assert ["steps/s" in line for line in told] == [False, True, False], told
 
 
-def test_the_first_known_step_of_a_job_is_printed_without_waiting_for_the_next_line(
+def test_what_is_put_is_neither_buffered_nor_masked_twice_and_steers_no_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stdout = listen(monkeypatch)
-    display = LiveDisplay(Namespace(subcommand="run", json=False))
-    for job, step in [("first", None), ("first", 3), ("first", 9), ("second", 12)]:
-        view = JobView(job, JobStatus.RUNNING, progress=Progress(step=step))
-        display.show(Event("progress", "", job, view=view))
-    assert [line.split()[-1] for line in stdout.getvalue().splitlines()] == ["?", "3", "12"]
-
-
-def test_text_from_outside_cannot_steer_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    stdout = listen(monkeypatch)
     say("\x1b[31mred\x1b[0m \x07bell \u202eturned")
     assert stdout.getvalue() == "red ?bell turned\n"
+    stdout = listen(monkeypatch)
+    monkeypatch.setattr(masking._Known, "values", ("12345678",))
+    put("cost 0.12345678\n")
+    put_masked("cost 0.12345678\n")
+    assert stdout.getvalue() == "cost 0.***\ncost 0.12345678\n"
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8"))  # type: ignore[type-var]
+    put("a line\nand a part")
+    assert raw.getvalue() == b"a line\nand a part"
 
 
 def test_an_event_as_json_tells_by_a_key_how_the_run_ended(capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,18 +247,38 @@ def test_report_continues_below_text_behind_label(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_wrapped_counts_wide_characters_and_keeps_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_terminal(monkeypatch, 20)
-    assert wrapped("  a  b") == "  a  b"
-    assert wrapped("漢字漢字漢字 漢字漢字") == "漢字漢字漢字\n漢字漢字"
-    assert wrapped(f"see {'x' * 30} and", 2) == f"see\n  {'x' * 30}\n  and"
-
-
 def test_table_columns_align_wide_characters_and_names_keep_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     stdout = on_terminal(monkeypatch, 26)
-    print_table(
-        ("NAME", "N"), [("訓練🚀", "1"), (f"vast://{'0' * 30}7", "2"), (f"no {'method ' * 9}", "3")], gives_way=(0,)
-    )
+    rows = [("訓練🚀", "1"), (f"vast://{'0' * 30}7", "2"), (f"no {'method ' * 9}", "3")]
+    print_table(("NAME", "N"), rows, gives_way=(0,))
     lines = stdout.getvalue().splitlines()
     assert {cells(line[: line.rindex(line[-1])]) for line in lines} == {25}
     assert lines[2].split()[0].endswith("07") and lines[3].split("  ")[0].endswith("…")
+
+
+def test_each_silence_is_told_until_there_is_news() -> None:
+    clock, told = FakeClock(), list[str]()
+    waiting = Waiting(told.append, every=30, clock=clock)
+    waiting.on("market", "asking vast.ai")
+    for _ in range(9):
+        clock.sleep(10)
+        waiting.look()
+    assert told == [f"asking vast.ai: no update for {time}" for time in ("30s", "1m", "1m30s")]
+    waiting.on("market", "asking vast.ai")
+    clock.sleep(29)
+    waiting.look()
+    waiting.end("market")
+    clock.sleep(60)
+    waiting.look()
+    assert len(told) == 3
+
+
+def test_what_is_over_when_it_is_asked_for_is_not_told_again() -> None:
+    clock, told = FakeClock(), list[str]()
+    states = iter(["job-1 is training", None])
+    waiting = Waiting(told.append, every=30, clock=clock)
+    waiting.on("job-1", lambda: next(states))
+    for _ in range(4):
+        clock.sleep(30)
+        waiting.look()
+    assert told == ["job-1 is training: no update for 30s"]

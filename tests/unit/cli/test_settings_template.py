@@ -99,18 +99,12 @@ def test_every_key_has_its_default_or_an_example() -> None:
     assert Thresholds(**fleet["thresholds"]) == Thresholds()
 
 
-def test_every_key_has_a_meaning() -> None:
+def test_every_key_has_a_meaning_and_remarks_fit() -> None:
     for made in (*TABLE_CLASSES, *(each for name in CHANNELS for each in classes_of(name))):
         assert {*meanings_of(made)} == {*settings_of(made)}, made
-
-
-def test_its_remarks_fit_and_have_no_doubled_marks() -> None:
     remarks = re.findall(r"^# .*", settings_template(), re.MULTILINE)
     assert len(remarks) > 100 and not [line for line in remarks if len(line) > 100 or ".." in line.replace("...", "")]
     assert not [line for line in remarks if re.search(r"\bNone\b", line)]
-
-
-# ---------------------------------------------------------------- the command
 
 
 def init(home: Path, *words: str, **environ: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from hashlib import sha256
 from pathlib import Path
 from unittest.mock import patch
 
@@ -19,11 +20,8 @@ NEW = {"SKILL.md": "new\n", "references/restart.md": "new page\n"}
 
 
 def texts(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): path.read_text()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != SUMS
-    }
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
+    return {str(path.relative_to(folder)): path.read_text() for path in files}
 
 
 def put(folder: Path, name: str, text: str) -> None:
@@ -34,9 +32,6 @@ def put(folder: Path, name: str, text: str) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "skills" / "training-monitor"
-
-
-# ---------------------------------------------------------------- one folder
 
 
 def test_it_is_written_once_and_then_left_alone(folder: Path) -> None:
@@ -66,9 +61,10 @@ def test_an_edited_file_is_kept_with_all_others_until_forced(folder: Path, name:
     assert texts(folder) == NEW
 
 
-def test_an_edited_file_of_an_old_version_stays(folder: Path) -> None:
+def test_an_interrupted_update_is_completed_and_keeps_an_edited_old_file(folder: Path) -> None:
     install_skill(OLD, str(folder))
     put(folder, "references/gone.md", "edited\n")
+    put(folder, "SKILL.md", NEW["SKILL.md"])  # written by the new version before it was killed
     assert install_skill(NEW, str(folder)).state == "updated"
     assert texts(folder) == {**NEW, "references/gone.md": "edited\n"}
 
@@ -79,16 +75,7 @@ def test_what_was_there_before_any_installation_is_somebodys(folder: Path) -> No
     assert texts(folder) == {"SKILL.md": "a skill of my own\n"}
 
 
-def test_an_interrupted_installation_is_completed(folder: Path) -> None:
-    install_skill(OLD, str(folder))
-    put(folder, "SKILL.md", NEW["SKILL.md"])  # written by the new version before it was killed
-    assert install_skill(NEW, str(folder)).state == "updated"
-    assert texts(folder) == NEW
-
-
 def test_sums_name_no_file_outside_the_skill(folder: Path, tmp_path: Path) -> None:
-    from hashlib import sha256
-
     victim = tmp_path / "victim.md"
     victim.write_text("x")
     digest = sha256(b"x").hexdigest()
@@ -117,9 +104,6 @@ def test_a_link_to_the_skill_itself_is_up_to_date_and_stays_clean(tmp_path: Path
     assert not (source / SUMS).exists()
 
 
-# ---------------------------------------------------------------- the command
-
-
 def test_the_skill_and_each_page_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["skill"]) == 0
     assert capsys.readouterr().out == (ROOT / "SKILL.md").read_text()
@@ -131,25 +115,18 @@ def test_the_skill_and_each_page_are_printed_as_they_are(capsys: pytest.CaptureF
     assert said["text"] == (ROOT / "SKILL.md").read_text() and "restart" in said["pages"]
 
 
-def test_an_unknown_page_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_page_and_options_that_do_not_fit_are_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["skill", "restrat"]) == 2
     assert "expected restart" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["--force"], ["restart", "--install"]])
-def test_options_that_do_not_fit_are_wrong_use(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["skill", *words])
-    assert ended.value.code == 2 and "--install" in capsys.readouterr().err
+    for words in (["--force"], ["restart", "--install"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["skill", *words])
+        assert ended.value.code == 2 and "--install" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("there", "expected"),
-    [
-        ([], {".agents"}),
-        ([".claude"], {".claude"}),
-        ([".agents", ".claude"], {".agents", ".claude"}),
-    ],
+    [([], {".agents"}), ([".claude"], {".claude"}), ([".agents", ".claude"], {".agents", ".claude"})],
 )
 def test_it_goes_where_the_agents_of_this_user_look(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], there: list[str], expected: set[str]
@@ -160,9 +137,8 @@ def test_it_goes_where_the_agents_of_this_user_look(
         assert main(["skill", "--install", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert {path.name for path in tmp_path.iterdir()} == expected
-    assert {each["folder"] for each in said["folders"]} == {
-        f"{tmp_path}/{name}/skills/training-monitor" for name in expected
-    }
+    folders = {f"{tmp_path}/{name}/skills/training-monitor" for name in expected}
+    assert {each["folder"] for each in said["folders"]} == folders
     for each in said["folders"]:
         assert texts(Path(each["folder"])) == read_skill(skill_folder())
 
@@ -173,12 +149,13 @@ def test_a_folder_for_skills_or_the_skills_own_can_be_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["skill", "--install", name]) == 0
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("SKILL.md")} == {
-        "skills/training-monitor/SKILL.md"
-    }
+    found = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("SKILL.md")]
+    assert found == ["skills/training-monitor/SKILL.md"]
 
 
-def test_a_refusal_says_which_files_and_what_to_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_says_which_files_or_folders_and_what_to_do(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     put(folder, "SKILL.md", "mine\n")
     assert main(["skill", "--install", str(folder)]) == 1
     said = capsys.readouterr()
@@ -187,9 +164,6 @@ def test_a_refusal_says_which_files_and_what_to_do(folder: Path, capsys: pytest.
     [told] = json.loads(capsys.readouterr().out)["folders"]
     assert (told["state"], told["files"]) == ("edited", ["SKILL.md"])
     assert main(["skill", "--install", str(folder), "--force"]) == 0
-
-
-def test_a_folder_that_cannot_be_written_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["skill", "--install", str(tmp_path / "file")]) == 2
     assert "expected a writable folder" in capsys.readouterr().err

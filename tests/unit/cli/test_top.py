@@ -50,12 +50,10 @@ def test_the_cpu_of_a_tree_takes_two_looks_a_second_apart() -> None:
     assert row.cpu_percent == 50.0 and folder.looks == [0.0, 1.0]
 
 
-def test_where_no_process_is_there_one_look_is_enough() -> None:
+def test_a_second_look_is_made_only_where_it_can_tell_more() -> None:
     collector, folder = collect(lambda clock, number: look(run(status=FINISHED), machine()))
     assert look_twice_if_needed(collector).error is None and len(folder.looks) == 1
 
-
-def test_a_folder_that_cannot_be_asked_is_not_asked_twice() -> None:
     def silent(clock: FakeClock, number: int) -> FolderLook:
         raise TargetUnreachable("no answer")
 
