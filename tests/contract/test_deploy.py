@@ -7,8 +7,6 @@ import shlex
 from configparser import ConfigParser
 from pathlib import Path
 
-import pytest
-
 from training_monitor.cli.parsing import build_parser
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
@@ -21,15 +19,12 @@ def unit(name: str) -> ConfigParser:
     return parser
 
 
-@pytest.mark.parametrize("name", ["worker", "sweeper", "metrics"])
-def test_a_unit_starts_a_command_that_exists(name: str) -> None:
-    program, *words = shlex.split(unit(f"training-monitor-{name}.service")["Service"]["ExecStart"])
-    assert program.endswith("/training-monitor")
-    args = build_parser().parse_args(words)
-    assert args.subcommand == {"worker": "rent worker", "sweeper": "rent sweep", "metrics": "metrics"}[name]
-
-
-def test_the_metrics_are_where_the_unit_may_write() -> None:
+def test_a_unit_starts_a_command_that_exists_and_writes_where_it_may() -> None:
+    for name in ["worker", "sweeper", "metrics"]:
+        program, *words = shlex.split(unit(f"training-monitor-{name}.service")["Service"]["ExecStart"])
+        assert program.endswith("/training-monitor")
+        args = build_parser().parse_args(words)
+        assert args.subcommand == {"worker": "rent worker", "sweeper": "rent sweep", "metrics": "metrics"}[name]
     service = unit("training-monitor-metrics.service")["Service"]
     args = build_parser().parse_args(shlex.split(service["ExecStart"])[1:])
     assert str(Path(args.textfile).parent) == service["ReadWritePaths"] and args.textfile.endswith(".prom")

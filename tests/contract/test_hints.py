@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from training_monitor.agents.mcp.answers import error_of
 from training_monitor.cli.command_table import find_command
 from training_monitor.cli.parsing import build_parser
@@ -74,43 +72,35 @@ def test_no_message_below_the_command_line_names_our_options_or_commands() -> No
     assert not wrong, "name it with a Hint, or in words:\n" + "\n".join(wrong)
 
 
-@pytest.mark.parametrize(
-    ("code", "count"),
-    [
+def test_the_search_finds_what_names_an_option() -> None:
+    for code, count in [
         ('raise E("x", hint="stop that supervisor, or add --take-over")', 1),
         ('raise E("x", hint=f"stop it: training-monitor stop {job}")', 1),
         ('raise SettingsError("--heartbeat", 1, "a URL")', 1),
         ('raise E("x", hint=Hint("add {take_over=True}"))', 0),
         ('"""Take over with --take-over."""', 0),
         ('argv = ["vastai", "show", "--raw", "--limit"]', 0),
-    ],
-)
-def test_the_search_finds_what_names_an_option(code: str, count: int) -> None:
-    assert len(named(code)) == count
+    ]:
+        assert len(named(code)) == count
 
 
-@pytest.mark.parametrize(
-    ("surface", "said"),
-    [("python", "add take_over=True"), ("shell", "add --take-over"), ("mcp", "add take_over: true")],
-)
-def test_a_hint_names_an_argument_as_its_reader_writes_it(surface: str, said: str) -> None:
-    error = AlreadySupervised("x is supervised", hint=Hint("stop it, or add {take_over=True}"))
-    assert error.spell(surface) == f"x is supervised. Try: stop it, or {said}"
-    assert str(error) == error.spell("python") and error_of(error)["hint"] == "stop it, or add take_over: true"
+def test_a_hint_names_an_argument_as_its_reader_writes_it() -> None:
+    for surface, said in [
+        ("python", "add take_over=True"),
+        ("shell", "add --take-over"),
+        ("mcp", "add take_over: true"),
+    ]:
+        error = AlreadySupervised("x is supervised", hint=Hint("stop it, or add {take_over=True}"))
+        assert error.spell(surface) == f"x is supervised. Try: stop it, or {said}"
+        assert str(error) == error.spell("python") and error_of(error)["hint"] == "stop it, or add take_over: true"
+    error = TrainingMonitorError("no", hint="set {take_over=True} in {file}")
+    assert error.spell("shell") == "no. Try: set {take_over=True} in {file}"
 
 
-def test_a_hint_names_a_call_with_its_values_quoted() -> None:
+def test_a_hint_names_a_call_that_exists_with_its_values_quoted() -> None:
     hint = Hint("stop it first: {stop_job}", "ssh://me@gpu1", "it's")
     assert hint == "stop it first: stop_job('ssh://me@gpu1', \"it's\")"
     assert hint.spell("shell") == "stop it first: training-monitor stop ssh://me@gpu1 'it'\"'\"'s'"
-
-
-def test_each_call_of_a_hint_exists() -> None:
     for call in CALLS.values():
         assert call.shell.split()[0] == "training-monitor" and find_command(call.shell.split()[1:]) in commands()
         assert call.python and call.mcp
-
-
-def test_foreign_braces_in_a_hint_stay_as_they_are() -> None:
-    error = TrainingMonitorError("no", hint="set {take_over=True} in {file}")
-    assert error.spell("shell") == "no. Try: set {take_over=True} in {file}"

@@ -34,13 +34,10 @@ def test_every_command_has_a_section_with_each_of_its_options() -> None:
             assert re.search(rf"{re.escape(escaped)}(?=,|\\fR)", sections[name]), f"{name} {option}"
 
 
-def test_mandoc_finds_nothing_but_that_it_has_no_date() -> None:
+def test_mandoc_shows_what_is_to_be_typed_and_finds_only_that_it_has_no_date() -> None:
     done = subprocess.run([require("mandoc"), "-T", "lint", "-W", "style", str(PAGE)], capture_output=True, text=True)
     findings = [line.partition("training-monitor.1:")[2] for line in (done.stdout + done.stderr).splitlines()]
     assert [re.sub(r"^[\d:]+ ", "", each) for each in findings] == ['WARNING: missing date, using "": TH']
-
-
-def test_mandoc_shows_what_is_to_be_typed() -> None:
     done = subprocess.run([require("mandoc"), "-T", "ascii", str(PAGE)], capture_output=True, text=True, check=True)
     shown = re.sub(r".\x08", "", done.stdout)
     assert "training-monitor check local '~/runs/*/train.log'" in shown

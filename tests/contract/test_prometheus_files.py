@@ -9,8 +9,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.fakes import FakeClock
 from training_monitor.fleet import MockFleet
 from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS
@@ -47,15 +45,9 @@ def alerts() -> list[str]:
     return re.findall(r"- alert: (\w+)$", RULES, re.MULTILINE)
 
 
-# ---------------------------------------------------------------- names
-
-
-def test_the_rules_name_metrics_that_exist() -> None:
+def test_the_rules_and_the_board_name_metrics_that_exist() -> None:
     known = {metric.name for metric in listed()}
     assert set(NAME.findall(RULES)) and set(NAME.findall(SUMS)) and set(NAME.findall(RULES + CASES + SUMS)) <= known
-
-
-def test_the_board_names_metrics_that_exist() -> None:
     named = {name for expression in expressions() for name in NAME.findall(expression)}
     assert len(named) > 25 and named <= {metric.name for metric in listed()}
 
@@ -86,10 +78,7 @@ def test_the_page_lists_all_metrics_as_they_are() -> None:
     assert sorted(rows) == sorted(expected)
 
 
-# ---------------------------------------------------------------- rules
-
-
-def test_every_alert_says_how_long_how_bad_and_what() -> None:
+def test_every_alert_says_how_long_how_bad_and_what_and_names_its_member() -> None:
     parts = re.split(r"^ +- alert: ", RULES, flags=re.MULTILINE)[1:]
     assert len(parts) == len(set(alerts())) >= 9
     for part in parts:
@@ -97,36 +86,21 @@ def test_every_alert_says_how_long_how_bad_and_what() -> None:
         assert re.search(r"^          severity: (critical|warning)$", part, re.MULTILINE), part
         for name in ("summary", "description"):
             assert re.search(rf'^          {name}: ".+"$', part, re.MULTILINE), part
-
-
-def test_alerts_of_a_member_name_it() -> None:
-    for part in re.split(r"^ +- alert: ", RULES, flags=re.MULTILINE)[1:]:
         of_the_fleet = part.startswith(("TrainingMonitor", "TrainingCredit", "TrainingAccount"))
         assert ("$labels.member" in part) is not of_the_fleet, part
 
 
-@pytest.mark.parametrize("alert", alerts())
-def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(alert: str) -> None:
-    outcomes = re.findall(rf"- alertname: {alert}\n +eval_time: \w+\n +exp_alerts:( \[\])?\n", CASES)
-    assert "" in outcomes and " []" in outcomes
-
-
-def test_every_sum_has_a_case_with_a_value_and_one_without() -> None:
+def test_every_alert_and_sum_has_a_case_in_which_it_is_there_and_one_without() -> None:
+    for alert in alerts():
+        outcomes = re.findall(rf"- alertname: {alert}\n +eval_time: \w+\n +exp_alerts:( \[\])?\n", CASES)
+        assert "" in outcomes and " []" in outcomes, alert
     names = re.findall(r"- record: (\S+)$", SUMS, re.MULTILINE)
     for name in (each for each in names if each.split(":")[1] not in ("watcher_is_current", "member_last_seen")):
         asked = re.findall(rf"expr: '?{name}\b.*(?:\n +eval_time.*)?\n?.*", SUMS)
         assert {"exp_samples: []" in each for each in asked} == {True, False}, name
 
 
-# ---------------------------------------------------------------- the board
-
-
-def test_every_panel_has_an_id_of_its_own() -> None:
-    ids = [panel["id"] for panel in panels()]
-    assert len(set(ids)) == len(ids) > 20 and all(isinstance(each, int) for each in ids)
-
-
-def test_no_panel_lies_over_another_one() -> None:
+def test_every_panel_has_an_id_and_a_place_of_its_own() -> None:
     def cells(panel: dict[str, Any]) -> set[tuple[int, int]]:
         place = panel["gridPos"]
         assert place["w"] > 0 and place["h"] > 0 and 0 <= place["x"] <= WIDTH - place["w"], panel["title"]
@@ -135,6 +109,8 @@ def test_no_panel_lies_over_another_one() -> None:
 
     for one, other in combinations(panels(), 2):
         assert not cells(one) & cells(other), (one["title"], other["title"])
+    ids = [panel["id"] for panel in panels()]
+    assert len(set(ids)) == len(ids) > 20 and all(isinstance(each, int) for each in ids)
 
 
 def test_every_panel_says_what_it_shows_in_which_unit() -> None:
@@ -149,15 +125,12 @@ def test_every_panel_says_what_it_shows_in_which_unit() -> None:
         assert all(target["datasource"]["uid"] == "${datasource}" for target in panel["targets"]), panel["title"]
 
 
-def test_the_board_is_of_a_schema_that_grafana_10_reads_and_has_its_variables() -> None:
+def test_the_board_is_of_a_schema_that_grafana_10_reads_with_its_columns() -> None:
     assert 38 <= BOARD["schemaVersion"] <= 39 and BOARD["uid"] and BOARD["title"]
     variables = [each["name"] for each in BOARD["templating"]["list"]]
     assert variables == ["datasource", "instance", "group", "member"]
     used = {name for expression in expressions() for name in re.findall(r"\$(\w+)", expression)}
     assert used == {"instance", "group", "member"}
-
-
-def test_the_columns_of_the_table_are_those_of_its_queries() -> None:
     [table] = [panel for panel in panels() if panel["title"] == "Fleet"]
     [organize] = [each["options"] for each in table["transformations"] if each["id"] == "organize"]
     values = {f"Value #{target['refId']}" for target in table["targets"]}

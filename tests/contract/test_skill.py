@@ -12,8 +12,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.requirements import require
 from training_monitor.cli.argument_types import CommandParser
 from training_monitor.cli.command_table import find_command
@@ -47,27 +45,12 @@ def parsers() -> dict[str, CommandParser]:
     return build_parser().commands
 
 
-def test_the_frontmatter_has_only_the_keys_of_the_specification() -> None:
+def test_the_frontmatter_is_that_of_the_specification() -> None:
     assert TEXT.startswith("---\n") and {"name", "description"} <= set(frontmatter()) <= KEYS
-
-
-def test_the_name_is_lower_case_with_dashes() -> None:
     assert frontmatter()["name"] == "training-monitor"
-
-
-def test_the_description_says_what_and_when_in_at_most_1024_characters() -> None:
     description = frontmatter()["description"]
     assert 50 < len(description) <= 1024 and "Use when" in description and not re.search("[<>]", description)
-
-
-def test_the_compatibility_note_is_short_enough() -> None:
     assert len(frontmatter()["compatibility"]) <= 500
-
-
-def test_every_page_is_short_enough_to_be_read_at_once() -> None:
-    for page in PAGES:
-        text = page.read_text()
-        assert len(text.splitlines()) < 500 and len(text.split()) < MOST_WORDS, page.name
 
 
 def test_the_reference_validator_accepts_it(tmp_path: Path) -> None:
@@ -79,25 +62,24 @@ def test_the_reference_validator_accepts_it(tmp_path: Path) -> None:
     assert done.returncode == 0 and "Valid skill" in done.stdout, done.stdout + done.stderr
 
 
-def test_every_document_is_one_level_deep_and_linked_from_the_skill() -> None:
-    assert {link for link in LINK.findall(TEXT) if not link.startswith("#")} == {
-        f"references/{page.name}" for page in REFERENCES
-    }
+def test_every_page_is_short_one_level_deep_and_linked_from_the_skill() -> None:
+    links = {link for link in LINK.findall(TEXT) if not link.startswith("#")}
+    assert links == {f"references/{page.name}" for page in REFERENCES}
     for page in REFERENCES:
         assert page.suffix == ".md" and not LINK.findall(page.read_text()), page.name
+    for page in PAGES:
+        text = page.read_text()
+        assert len(text.splitlines()) < 500 and len(text.split()) < MOST_WORDS, page.name
 
 
-def test_the_first_call_is_check() -> None:
-    assert commands_of(ROOT / "SKILL.md")[0].startswith("training-monitor check ")
-    assert re.findall("^## (.*)", TEXT, re.MULTILINE)[0] == "First call"
-
-
-def test_every_command_in_the_pages_is_one_that_it_takes() -> None:
+def test_every_command_in_the_pages_is_one_that_it_takes_and_check_is_the_first() -> None:
     found = [command for page in PAGES for command in commands_of(page)]
     assert len(found) > 12
     for command in found:
         words = [word for word in shlex.split(command)[1:] if word != "…"]
         assert build_parser().parse_args(words).subcommand == find_command(words), command
+    assert commands_of(ROOT / "SKILL.md")[0].startswith("training-monitor check ")
+    assert re.findall("^## (.*)", TEXT, re.MULTILINE)[0] == "First call"
 
 
 def test_every_function_in_the_table_is_public() -> None:
@@ -110,15 +92,12 @@ def test_every_function_in_the_table_is_public() -> None:
         assert name in importlib.import_module(f"training_monitor.{room}".rstrip(".")).__all__, name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_option_in_a_page_is_one_of_its_commands(page: Path) -> None:
-    text = page.read_text()
-    named = {name for name in re.findall(r"[`| ]((?:rent )?[a-z]+)(?=[ `])", text)} & set(parsers())
-    known = {option for name in named for action in parsers()[name]._actions for option in action.option_strings}
-    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text)) - {"--resume"} <= known
-
-
-def test_every_command_in_the_table_exists() -> None:
+def test_every_option_and_command_that_a_page_names_exists() -> None:
+    for page in PAGES:
+        text = page.read_text()
+        named = {name for name in re.findall(r"[`| ]((?:rent )?[a-z]+)(?=[ `])", text)} & set(parsers())
+        known = {option for name in named for action in parsers()[name]._actions for option in action.option_strings}
+        assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text)) - {"--resume"} <= known
     rows = [line for line in TEXT.splitlines() if line.startswith("|") and line.count("|") == 4]
     named = {name for row in rows[2:] for name in re.findall(r"`([a-z]+)[ `]", row.split("|")[2])}
     assert named - {"failure"} and named - {"failure"} <= set(parsers())

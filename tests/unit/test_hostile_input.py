@@ -65,9 +65,6 @@ MOST_FAILURES = 8
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Python about invalid escapes in what is parsed
 
 
-# ---------------------------------------------------------------- the parsers
-
-
 def _totals(text: str) -> object:
     totals, third = LogTotals(), len(text) // 3
     for chunk in (text[:third], text[third : 2 * third], text[2 * third :]):
@@ -203,9 +200,6 @@ PARSERS = {
     "parse_pod_events": Parser(lambda text: parse_pod_events(text, ("w-0",)), "events", (ParseError,)),
 }
 
-
-# ---------------------------------------------------------------- valid outputs, one dialect each
-
 _JOB = (
     '{"type": "SUBMISSION", "job_id": null, "submission_id": "a.b", "status": "FAILED", "entrypoint": "python t.py",'
     ' "message": "Job entrypoint command failed with exit code 1", "error_type": null, "start_time": 1700000000123,'
@@ -248,11 +242,7 @@ SAMPLES: dict[str, tuple[str, ...]] = {
         f"{encodebytes(f'[{_SPY % 7}, {_SPY % 8}]'.encode()).decode()}\n0a1b stack 9 late\n"
         "\n0a1b stack 10 none\n\n0a1b end\n",
     ),
-    "stack": (
-        f"[{_SPY % 7}]",
-        _OWN,
-        "Error: Permission denied (os error 13)\n\nStack backtrace:\n   0: anyhow\n",
-    ),
+    "stack": (f"[{_SPY % 7}]", _OWN, "Error: Permission denied (os error 13)\n\nStack backtrace:\n   0: anyhow\n"),
     "roll_call": (
         f"\n0a1b facts\nboot=b0\nself=900\nup=1000.00\nhz=100\nmachine=x86_64\nhost=h\nptrace_scope=1\ncapabilities="
         f"000001ffffffffff\n\n0a1b table\n{_TABLE}\n0a1b status\n/.//./proc/10/status:Threads:\t7\n"
@@ -444,9 +434,6 @@ FRAGMENTS = tuple(
     ).split("|")
 )
 
-
-# ---------------------------------------------------------------- hostile values and texts
-
 _DIGITS = "1" * 5000
 _STRANGE = "²٣३Ⅷ①ſKİı\u200f\u202e\ud800\udfff\x00\x1b\r\x08\x0b\x1c\x85\u2028\ufeff\u00a0µ│━█\U0001f600"
 TOKENS = (
@@ -518,9 +505,6 @@ HOSTILE = (
 _VALUE = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|[\[{(][^\[\]{}()]*[\]})]|[\w.]+|[^\w\s]")
 
 
-# ---------------------------------------------------------------- inputs
-
-
 def _noise(any_of: random.Random, _: str) -> str:
     if any_of.random() < 0.6:
         return any_of.randbytes(any_of.randrange(120)).decode(any_of.choice(["utf-8", "latin-1", "utf-16"]), "replace")
@@ -576,9 +560,6 @@ def inputs(dialect: str, count: int, any_of: random.Random) -> Iterator[str]:
         yield any_of.choice(HOSTILE) if number % 1000 == 999 else any_of.choice(_KINDS)(any_of, dialect)
 
 
-# ---------------------------------------------------------------- the tests
-
-
 def failure_of(parser: Parser, text: str) -> tuple[str, str] | None:
     """Where and what it raises that is not documented."""
     try:
@@ -621,38 +602,17 @@ def _report(parser: Parser, texts: Iterator[str] | tuple[str, ...]) -> str:
     return "\n".join(failures.values())
 
 
-def test_hostile_texts_raise_nothing(subtests: pytest.Subtests) -> None:
-    for name in PARSERS:
-        with subtests.test(name=name):
-            found = _report(PARSERS[name], HOSTILE)
-            if found:
+def test_hostile_random_and_mutated_outputs_raise_nothing() -> None:
+    for name, parser in PARSERS.items():
+        mutated = inputs(parser.dialect, COUNT // len(PARSERS), random.Random(f"{SEED} {name}"))
+        for texts in (HOSTILE, mutated):
+            if found := _report(parser, texts):
                 pytest.fail(found, pytrace=False)
 
 
-def test_random_and_mutated_outputs_raise_nothing(subtests: pytest.Subtests) -> None:
-    for name in PARSERS:
-        with subtests.test(name=name):
-            parser = PARSERS[name]
-            found = _report(parser, inputs(parser.dialect, COUNT // len(PARSERS), random.Random(f"{SEED} {name}")))
-            if found:
-                pytest.fail(found, pytrace=False)
-
-
-def test_the_outputs_that_are_mutated_are_read(subtests: pytest.Subtests) -> None:
+def test_the_outputs_that_are_mutated_are_read() -> None:
     """Else the mutants would all be refused at the door."""
-    for name in PARSERS:
-        with subtests.test(name=name):
-            parser = PARSERS[name]
-            for sample in SAMPLES[parser.dialect]:
-                if sample != "state=not a directory":
-                    parser.read(sample)
-
-
-def test_a_failing_input_is_shrunk() -> None:
-    def read(text: str) -> None:
-        if "a" in text and "b" in text:
-            raise ValueError
-
-    parser = Parser(read, "log")
-    failure = failure_of(parser, "b" + "x" * 1000 + "a" + "y" * 300)
-    assert failure and shrunk(parser, "b" + "x" * 1000 + "a" + "y" * 300, failure[0]) == "ba"
+    for parser in PARSERS.values():
+        for sample in SAMPLES[parser.dialect]:
+            if sample != "state=not a directory":
+                parser.read(sample)
