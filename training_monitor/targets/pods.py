@@ -107,9 +107,7 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         ends = [pair for pair in ends if pair[1] is meant] or ends
         ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, {}))
     exit_code = _exit_code(ended)
-    is_own = (
-        phase != "Failed" or meant is not None
-    )  # else it was ended from outside, whatever its containers made of it
+    is_own = phase != "Failed" or meant is not None  # else it was ended from outside, whatever its containers say
     for_good = [pair for pair in now if is_own and _is_for_good(pair[0], policies.get(str(pair[1].get("name"))))]
     main = first if len(with_gpus) == 1 else None
     if phase in ENDED and main not in [each.get("name") for _, each in now]:
