@@ -120,7 +120,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture
 def census(place: Place) -> Iterator[Census]:
-    seen = Census(place.folder / "checkpoints", 0.1)
+    seen = Census(place.folder / "checkpoints")
     seen.start()
     yield seen
     seen.end()
