@@ -64,7 +64,7 @@ _SURE_RANK = regex(r"zero|expp|.p_rank|ba")  # others may be of one node of seve
 _SAME_SIZES = regex(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
 _NOT_LOOKED_AT = "not inspected: newer checkpoints are inspected first"
 _TOO_LARGE = "not inspected: it has too many files"
-_SHUT = "not inspected: no permission to read something in it, or it is a symbolic link"
+_SHUT = "not inspected: something in it cannot be read, or is a symbolic link to another folder"
 _ITERATION = "latest_checkpointed_iteration.txt"
 
 

@@ -413,7 +413,10 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         TargetUnreachable,
         (r"Cannot connect to the Docker daemon", "start the Docker daemon: systemctl start docker"),
         (r"[Cc]ontainer \S{1,99} is paused", "unpause the container: docker unpause NAME"),
-        (r"[Cc]ontainer \S{1,99} is (?:not running|restarting)", "see how the container ended: docker logs NAME"),
+        (
+            r"[Cc]ontainer \S{1,99} is (?:not running|restarting)",
+            "find out why the container does not keep running: see docker logs NAME",
+        ),
         # ---- programs that are missing
         None,
         (r"\b\w*sh: (?:line )?(?:\d+: )?([\w.+-]{1,60}): (?:command )?not found\s*$", _INSTALL),

@@ -35,17 +35,18 @@ class ContainerEnd:
 class PodState(PublicValue):
     """The state of a pod, container, job or node (see `kind`), as reported by the system that runs it.
 
-    `phase` is Running, Pending, Suspended, Stopped (by a person), Succeeded, Failed, Ended (it is unknown how) or
+    `phase` is Running, Pending, Suspended, Stopped (by a person), Succeeded, Failed, Ended (with an unknown outcome) or
     Unknown. `category` is the class of its failure, if known. `resume` is the command that resumes it while it is
     suspended. `terminated`, `exit_code` and `terminated_at` (epoch seconds) describe the end of the container that
     gives the `reason`, otherwise the most serious end of one of its containers, and `ended_container` is that
-    container. If the pod has ended, that is a container that failed, preferably the one that ran the training.
-    `ends` has the ends of all containers that will not be started again.
+    container. If the pod has ended, that is a container that failed, preferably the one that ran the training. `ends`
+    has the ends of all containers that will not be started again.
 
     `containers` are the containers of the pod, those with GPUs first. `main_container` is the container that is used if
-    none is named: the only container with GPUs in its limits. If there is none, or it never ended, and the pod has
-    ended with an error, that is the container that failed. It is None if unknown, or if the pod has only one
-    container. `default_container` is the container in which kubectl runs a command if none is named.
+    you name none: the only container with GPUs in its resource limits. If the pod has ended with an error, and there is
+    no such container or it has not ended, `main_container` is the container that failed. It is None if it cannot be
+    determined, or if the pod has only one container. `default_container` is the container in which kubectl runs a
+    command if none is named.
     """
 
     name: str

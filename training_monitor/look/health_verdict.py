@@ -251,8 +251,14 @@ _POD_REASONS = {
     "OOMKilled": ("the container ran out of memory", "raise its memory limit, or use fewer DataLoader workers"),
     "Evicted": ("the node ran short of memory or disk", "reduce its use of memory or ephemeral storage"),
     "CrashLoopBackOff": ("its container keeps crashing", "run kubectl logs --previous to see why"),
-    "ImagePullBackOff": ("its image cannot be pulled", "check the image name, pull secret and rate limit"),
-    "ErrImagePull": ("its image cannot be pulled", "check the image name, pull secret and rate limit"),
+    "ImagePullBackOff": (
+        "its image cannot be pulled",
+        "check the image name, the pull secret and the rate limit of the registry",
+    ),
+    "ErrImagePull": (
+        "its image cannot be pulled",
+        "check the image name, the pull secret and the rate limit of the registry",
+    ),
 }
 
 

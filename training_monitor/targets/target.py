@@ -206,7 +206,7 @@ def parse_target(text: str | Target, *, namespace: str = "default") -> Target:
         elif target := class_of(scheme).parse(rest, None if mark else namespace):
             return target
         elif "/" in text and not mark:
-            meant = "; a file of this machine is named by the target local, and its path"
+            meant = "; for a file on this machine, use the target local, followed by the path"
     raise SettingsError("target", text, one_of(list_forms("a pod name")) + meant)
 
 

@@ -83,7 +83,7 @@ def _for_any_digit(pattern: str) -> str:
 
 _EXIT = {
     0: ("none", "exit status 0"),
-    124: ("time_limit", "exit status 124 (timeout)"),
+    124: ("time_limit", "exit status 124: stopped by the timeout command"),
     126: ("command_not_found", "exit status 126: not executable"),
     127: ("command_not_found", "exit status 127: command not found"),
     130: ("interrupted", "exit status 130 (SIGINT)"),

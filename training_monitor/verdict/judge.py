@@ -163,8 +163,11 @@ def _finished(seen: Sequence[Observation]) -> Verdict:
     failure = last.failure if _names_failure(last) else None
     is_done = last.finished or all_steps_done(last) or not _is_partial(last)
     if failure and not is_done and failure.action not in ("ignore", "monitor"):
-        reason = _with_last_words(f"it exited with status 0{_at(last)}", failure)
-        remedies = ("if a script or a pipe runs the training, let it exit with the training's exit status",)
+        reason = _with_last_words(f"the job reported success{_at(last)}", failure)
+        remedies = (
+            "if the training runs in a script or a pipeline such as `train.py | tee`, make that exit with the "
+            "training's exit status (in bash: set -o pipefail)",
+        )
         return Verdict("unknown", "unknown", reason, since, remedies=remedies, failure=failure)
     is_success = last.status is JobStatus.SUCCEEDED or last.exit_code == 0
     if failure is None or is_success or failure.error_class not in ("user", "ambiguous"):

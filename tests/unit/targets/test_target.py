@@ -81,7 +81,7 @@ def test_anything_else_is_refused() -> None:
 
 
 def test_who_names_a_path_as_a_target_learns_how_to_name_a_file_of_this_machine() -> None:
-    with pytest.raises(SettingsError, match="or vast://ID; a file of this machine is named by the target local"):
+    with pytest.raises(SettingsError, match="or vast://ID; for a file on this machine, use the target local"):
         parse_target("./train.log")
 
 

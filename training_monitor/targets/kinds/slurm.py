@@ -54,7 +54,7 @@ _HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")  # whatever their reas
 _PENDING = ("PENDING", "CONFIGURING", "POWER_UP_NODE", "EXPEDITING", "REQUEUED", "REQUEUE_FED", *_HELD)
 _FAILED = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "LAUNCH_FAILED")
 _FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the accounting
-_UNCLEARED = "COMPLETING, because a node has not been cleared"
+_UNCLEARED = "COMPLETING, because Slurm has not finished cleaning up a node"
 _ENDING_SECONDS = 120.0  # more than between the signals that end a job (KillWait)
 _PHASES = {  # any other state is unknown
     **dict.fromkeys(("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "UPDATE_DB"), "Running"),
