@@ -20,6 +20,11 @@ from training_monitor.logs.text import as_whole, joined, parse_duration, parts_i
 
 _COMMA = r"\d{1,15},(?!\d{3}(?!\d))\d{1,20}(?![.,]\d)"  # of a decimal, unless three digits follow
 _NUMBER = rf"[+-]?(?:(?:{_COMMA}|\d{{1,15}}(?:,\d{{3}}){{0,4}}(?:\.\d{{0,20}})?)(?:e[+-]?\d{{1,4}})?|nan|inf(?:inity)?)"
+# Before a counter that is not the position of the job, if the line has another one
+_ASIDE = regex(
+    r"(?:[(@]|\b(?:at|since|best|next|last|prev(?:ious)?|target|micro|accum\w{0,12}|inner|rollout|sampl\w{1,8}|diffusion)"
+    r"[\s:=_-]{1,3})$"
+)
 _DECIMAL_COMMA = regex(rf"[+-]?(?:0,\d{{3}}|{_COMMA})(?:e.*)?")
 _PAIR = regex(
     r"(?<![\w/.\-])([a-z][\w/.\-]{0,80}(?:\([\w/ ]{1,20}\))?)[\"']?(?:\s{0,20}(?:::|[:=|│])\s{0,20}|\s{1,40})"
@@ -276,9 +281,10 @@ class Finds:
         self.parts = parts_in_known_words(shape)  # None: it is in these words already
         line = shape if self.parts is None else joined(self.parts, shape)
         self.shape = shape_of(line)
-        self.pairs = tuple(_pairs(line))
+        self.pairs = tuple(sorted(_pairs(line), key=lambda pair: not _ASIDE.search(line[: pair.name_at.start])))
         self.digit_names = tuple(pair.name_at for pair in self.pairs if pair.name is None)
-        epoch = _EPOCH.search(line) or _TIMM_EPOCH.search(line)
+        epochs = sorted(_EPOCH.finditer(line), key=lambda found: not _ASIDE.search(line[: found.start()]))
+        epoch = epochs[-1] if epochs else _TIMM_EPOCH.search(line)
         self.epoch = _spans(epoch, 1, 2) if epoch else ()
         inside = _INSIDE_EPOCH.match(line, epoch.end()) if epoch else None
         self.inside = (inside[1] or "", *_spans(inside, 2, 3)) if inside else None
@@ -519,7 +525,7 @@ def _rate(found: re.Match[str]) -> _Rate:
 def _plan(finds: Finds, digit_names: tuple[str, ...], is_one_epoch: bool) -> _Plan:
     """Return how lines of a shape are read, given the names in them that have digits."""
     names = iter(digit_names)
-    pairs = dict(reversed([(_plain(next(names)) if pair.name is None else pair.name, pair) for pair in finds.pairs]))
+    pairs = {_plain(next(names)) if pair.name is None else pair.name: pair for pair in finds.pairs}
     inside = _take_inside(finds, pairs, is_one_epoch) if finds.epoch else None
     return _Plan(
         inside=inside,

@@ -115,12 +115,14 @@ _FINISHED = regex(
 # Before its last step; some then repeat the line of the best step
 _STOPPED_EARLY = regex(
     r"(?:^|[\]|] |\w - |\b(?:epoch \d{1,9}|(?:info|warning)(?::[\w.]{1,60})?): ?)early[ \-]?stop(?:ping|ped)?"
-    r"(?:[!.]{0,3}\s*$|[,:]? (?:(?:condition|criteri(?:on|a)|patience|was|has been) ){0,2}(?:triggered|occurred|met\b"
-    r"|reached|exhausted|stopped|best iteration is:|(?:at|on|after) (?:epoch|step|iter(?:ation)?|round) \d))"
+    r"(?:!{1,3}\s*$|(?<=\d: early stopping)\s*$|[,:]? (?:(?:condition|criteri(?:on|a)|patience|was|has been) ){0,2}"
+    r"(?:triggered|occurred|met\b|reached|exhausted|stopped|best iteration is:"
+    r"|(?:at|on|after) (?:epoch|step|iter(?:ation)?|round) \d))"
     r"|\b(?:not improved?|no improvement|patience|time limit reached)\b[^\n]{0,120}(?<!before )(?<!for )(?<!early )"
-    r"\b(?:stopp(?:ing|ed)|stop training|to stop)(?: training)?(?: at \w{4,9} \d{1,12})?[.!]?\s*$"
+    r"\b(?:stopp(?:ing|ed)|stop training|trainer to stop)(?: training)?(?: at \w{4,9} \d{1,12})?[.!]?\s*$"
     r"|\btraining (?:was |is )?stopped early\b|^stopping\. best iteration:|\bstopped by overfitting detector\b"
 )
+_NOT_STOPPED = regex(r"\bnot stop|\bfalse\b|\bdisabled\b|\bif\b|\bwill\b|\bleft\b|\d ?/ ?\d|\d of \d|\btrial \d")
 # What launchers and frameworks only print after a training that ended well; a script may print the above in any case
 _SUCCEEDED = regex(
     r"\btrain_runtime['\"]?\s{0,40}[:=]|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
@@ -459,6 +461,10 @@ def _words_part(piece: str, start: int, end: int) -> _Part:
 
 
 @by_shape
+def _stopped_early(line: str) -> bool:
+    return bool(_STOPPED_EARLY.search(line)) and not _NOT_STOPPED.search(line)
+
+
 def told_by(line: str) -> Told:
     message = message_start(line)
     succeeded = _SUCCEEDED.search(line) is not None
@@ -470,7 +476,7 @@ def told_by(line: str) -> Told:
         restart=_NEW_ATTEMPT.search(line) is not None,
         totals=any(pattern.search(line) for _, pattern in ANNOUNCED),
         other_begins=_OTHER_WORK_BEGINS.fullmatch(line, message) is not None,
-        finished=bool(_STOPPED_EARLY.search(line) or (is_end and not _OTHER_FINISHED.search(line))),
+        finished=_stopped_early(line) or (bool(is_end) and not _OTHER_FINISHED.search(line)),
         succeeded=succeeded,
         no_progress=no_progress,
         header=read_header(line) is not None,

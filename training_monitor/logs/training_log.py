@@ -181,6 +181,7 @@ class ProgressReader:
 
     def _read_words(self, line: str, told: Told) -> None:
         if told.restart:
+            self.shown.pop("finished", None)
             self.job = self.after_job = self.other_total = None
             self.other_begins = self.epochs_drawn = False
             self.epochs_bar = None
@@ -369,8 +370,11 @@ class ProgressReader:
         if self.finished_at is None and (step, epoch) != (None, None):
             self.finished_at = step, epoch
         at_step, at_epoch = self.finished_at or (step, epoch)
-        moves = step not in (None, at_step, changes.get("total_steps"))
-        return moves or (epoch is not None and at_epoch is not None and not min(2.0, at_epoch) <= epoch <= at_epoch)
+        if step not in (None, at_step, changes.get("total_steps")) or (
+            epoch is not None and at_step is at_epoch is None
+        ):
+            return True
+        return epoch is not None and at_epoch is not None and not min(2.0, at_epoch) <= epoch <= at_epoch
 
     def _change(self, changes: Mapping[str, Any]) -> None:
         self.shown.update(changes)

@@ -387,6 +387,21 @@ def test_an_epoch_after_an_end_is_a_new_run_unless_it_is_the_best_one() -> None:
     assert parse_progress(text).finished is None
 
 
+def test_what_does_not_stop_is_no_early_stop() -> None:
+    for line in [
+        "val loss not improved for 2 of 5 evals, not stopping",
+        "EarlyStopping patience reached: 3/5",
+        "Early stopping triggered: False",
+        "Early stopping on epoch 10 disabled",
+        "Patience: Number of epochs with no improvement after which training will be stopped.",
+        "Callbacks - early stopping",
+        "Trial 3: no improvement, stopping",
+    ]:
+        assert parse_progress(f"step 5 loss 0.5\n{line}").finished is None
+    assert parse_progress("Training completed\nEpoch 1/100 loss 0.5\nEpoch 2/100 loss 0.4").finished is None
+    assert parse_progress("Epoch 19\nEarly stopping triggered\nResumed from epoch 5\nEpoch 6").finished is None
+
+
 def test_the_best_round_that_follows_an_early_stop_is_not_a_new_run() -> None:
     rounds = "\n".join(f"[{number}]\ttrain-rmse:0.5" for number in (70, 71, 72))
     assert parse_progress(f"{rounds}\nStopping. Best iteration:\n[52]\ttrain-rmse:0.4").finished is True
@@ -408,6 +423,10 @@ def test_a_counter_that_is_mentioned_beside_the_own_one_is_not_the_position() ->
         ("Best f1: 0.75 (epoch 4)", 90, 6),
         ("No improvement since epoch 4", 90, 6),
         ("Next evaluation at step 99", 90, 6),
+        ("micro step 8/8, step 91/1000, loss 0.1", 91, 6),
+        ("step: 91/1000 | micro step: 8/8", 91, 6),
+        ("target epoch 100 | current epoch 7 | loss 0.1", 90, 7),
+        ("saved at step 50; now step 91 loss 1", 91, 6),
     ]:
         found = parse_progress(f"step 90 epoch 6 loss 0.5\n{line}")
         assert (found.step, found.epoch) == (step, epoch)
