@@ -33,7 +33,9 @@ _FROM_OUTSIDE = regex(table.FROM_OUTSIDE)
 _XID = regex(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
 _RETRIED = regex(
     r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of)"
-    r"|attempting to recover|skipping (?:this |the )?batch|(?<!by )(?:reduc|decreas|lower|halv)(?:ing|ed) .{0,20}batch)"
+    r"|attempting to recover|skipping (?:this |the )?batch)"
+    r"|^(?!.{0,80}\b(?:tip|hint|try|consider|options?|need|fix|suggest|by)\b).{0,80}\b(?:reduc|decreas|lower|halv)(?:ing|ed)"
+    r" .{0,20}batch.{0,30}\b(?:to|from)\W{0,3}\d"
 )
 _RETRIED_CATEGORIES = ("network_error", "cuda_oom")
 _NEW_ATTEMPT = regex(

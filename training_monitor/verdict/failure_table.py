@@ -459,7 +459,7 @@ SIGNATURES = tuple(
         # ------------------------------------------------ other ranks notice
         (CASCADE, "sigterm",
          rf"{_by_shell(_TERMINATED)}|{_JOB}(?:{_ENDED})(?!\w)|"
-         r"\b(?:caught|received|got|handling) (?:signal )?sig(?:usr[12]|hup)\b|\bsig(?:usr[12]|hup) (?:was )?received|"
+         r"\b(?:caught|received|got) (?:signal )?sig(?:hup\b|usr[12]\b.{0,40}\b(?:exit|terminat|shut|stopp|ending))|"
          rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|received .{{0,20}}signal: 15"),
         (CASCADE, "nccl_timeout",
          r"\bei00\d\d:|notify register times? out|getting socket times? out"
@@ -568,7 +568,8 @@ NEVER = (
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
     r"|nan or inf found in input tensor|pip's dependency resolver|not a git repository"
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
-    r"|(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}[.,;] +(?:trying|skipping|ignoring|falling back)"
+    r"|(?:fail|could not|unable).{0,200}[.,;] +trying |^(?!.{0,200}(?:(?:error|exception): |no space left|\becc\b))"
+    r".{0,300}(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}[.,;] +(?:skipping|ignoring|falling back)"
 )
 
 # Xid -> action: NVIDIA's Xid catalog (immediate action), as it applies to the owner of a job.
