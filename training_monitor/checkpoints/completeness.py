@@ -33,25 +33,28 @@ CLOCK_SKEW = 60.0  # seconds
 _STEP_INSIDE = regex(rf"{WORD}[-_=]?\d+", re.IGNORECASE)
 _NUMBER_AT_END = regex(r"[-_](?:step)?\d{3,12}(?=\.\w+$)")
 _IN_PLACE = regex(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint")
-_LAST = regex(r"/(last|latest)\.(pth?|ckpt|pth\.tar)$")
+_LAST = regex(r"(?:.*/)?(?:\d+|[^/]*(?:batch|epoch)[^/]*)/(last|latest)\.(pth?|ckpt|pth\.tar)")
 _EARLIER = regex(r"(?:^|[-_])(?:best|recovery)[-_]")
 _COMPANION = regex(  # of the model of the same step
     r"(.*[-_.])?(optim(izer)?s?|scheduler|scaler|replay_buffer|vecnormalize)[-_.\d].*|D(UR)?_\d.*"
     r"|(opt|ema)(_0\.\d+)?[-_]?\d+\.pth?"
 )
 _TENSORFLOW = regex(r"((?:.*ckpt-|.*[-_.](?=\d+\.ckpt))(\d{1,12})(?:\.ckpt)?)(\.(?:index|meta|data-\d{5}-of-\d{5}))")
-_RESULTS = regex(r"((val|test|train|eval)_)?(predictions?|preds?|metrics|logits|samples)[-_].*")
+_RESULTS = regex(
+    r"((val|test|train|eval)_)?(predictions?|preds?|metrics|logits)[-_]((step|epoch|iter)[-_=]?)?\d.*(?<!\.safetensors)"
+)
 _TIME = regex(r"(.*[-_])?20[12]\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])[-_T]?\d{4,6}\.\w+")
 _WITHOUT_WEIGHTS = regex(  # settings, results, and the state of everything but the model
-    r"(^|/)context/|(?<!model)\.(json|txt)$|\.(ya?ml|md|py|sh|toml|jinja|model|jsonl|csv|log|html|png|jpe?g|gif|mp4|wav)$"
+    r"(^|/)context/|(?<!model)(?<!booster)(?<!xgboost)\.(json|txt)$|\.(ya?ml|md|py|sh|toml|jinja|model|jsonl|csv|log|html|png|jpe?g|gif|mp4|wav)$"
     r"|(^|/)(optimizer|scheduler|scaler|sampler|training_args|r(ng|andom)_states?\w*)\.\w+$"
     r"|optim_states\.pt$|(^|/)latest$|\.ply$|memory_snapshot\.pickle$|tfevents"
 )
+_STATE = regex(r"optim|rng|scheduler|training_state")
 _SHORT_NUMBER = regex(r"(.*[^-_/][-_])(\d{1,2})(\.(?:pth?|ckpt|safetensors))")
 _PART = regex(
     r"(rank|part|shard|gpu|worker|node|fold|stage|layer|expert|version|v|rng_state|states)[-_]$", re.IGNORECASE
 )
-_RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank|(?:^|/)mp_rank_0)(\d{1,6})(?=[./])")  # Composer, NeMo 1
+_RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank|(?:^|/)mp_rank_0?)(\d{1,6})(?=[./])")  # Composer, NeMo 1
 _SHARD = regex(r"^(.*\.data|.*(?=-\d{5}-of-\d{5}\.))-(\d{5})-of-(\d{5})(\.\w+|)$")
 _UNFINISHED = regex(rf"(?<![a-z])(gs)?tmp(?![a-z])|\.({PARTIAL})$|-unfinished$|partial_save|^\..+\.\w+\.\w{{6}}$", re.I)
 _HIDDEN = regex(r"(^|/)\.[^/.][^/]*/|(^|/)\._|\.lock$")  # trash, caches, what macOS keeps beside a file
@@ -253,7 +256,7 @@ def _find_runs(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> set
         if folders := _numbered_folders(path, steps):
             own.add(folders[-1][0])
             above |= {folder for folder, step in folders if step != folders[-1][1]}
-            overwritten |= {folder for folder, _ in folders if _LAST.search(path)}
+            overwritten |= {folder for folder, _ in folders if _LAST.fullmatch(path)}
     return above - own | overwritten
 
 
@@ -284,7 +287,8 @@ def _place(path: str, steps: Mapping[str, int], runs: Container[str] = ()) -> tu
 def _first_rank(path: str) -> tuple[str, str]:
     """Return the path of rank 0's file, and the name in the checkpoint of another file."""
     found = _RANKED_FILE.search(path)
-    return _RANKED_FILE.sub(r"\g<1>0", path), f"rank{found[2]}.pt" if found and int(found[2]) else ""
+    first = r"\g<1>0" if found and not found[1].endswith("mp_rank_") else r"\g<1>00"
+    return _RANKED_FILE.sub(first, path), f"rank{found[2]}.pt" if found and int(found[2]) else ""
 
 
 def _folder_step(path: str, steps: Mapping[str, int]) -> int | None:
@@ -443,10 +447,11 @@ def _without_step(name: str, step: int) -> str:
 def _lost_files(group: _Group, before: _Group) -> str | None:
     """Return which file of the previous checkpoint is missing, unless others of its size replace it."""
     there, had = ({_without_step(name, each.step): name for name in each.files} for each in (group, before))
-    added = sum(group.files[there[each]].size_bytes for each in there.keys() - had if each.endswith(WEIGHTS))
+    new = [there[each] for each in there.keys() - had if each.endswith(WEIGHTS) and not _STATE.search(each)]
+    added = sum(group.files[name].size_bytes for name in new)
     lost = sorted(had[each] for each in had.keys() - there)
     kept, gone = _weighs_the_same(group, before), [name for name in lost if name.endswith(WEIGHTS)]
-    if added and added >= 0.9 * sum(before.files[name].size_bytes for name in gone):
+    if added and abs(added - sum(before.files[name].size_bytes for name in gone)) <= 0.1 * added:
         gone = []  # another format, or other names
     if any(map(_SHARD.match, group.files)):
         gone += [name for name in lost if name.endswith(".index.json")]

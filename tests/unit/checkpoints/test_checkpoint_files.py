@@ -196,6 +196,16 @@ def test_the_optimizer_of_a_model_in_another_file_belongs_to_it() -> None:
     assert problem("muon_optimizer_step_300.pt", "muon_optimizer_step_600.pt") is None  # the name of a run
 
 
+def test_a_last_file_beside_other_weights_hides_no_checkpoint() -> None:
+    found = shown("step_500/model.pt", "step_1000/model.pt", "step_1000/last.pt")
+    assert [step for _, step, _ in found] == [500, 1000]
+
+
+def test_the_state_of_an_optimizer_replaces_no_weights() -> None:
+    lost = problem("900000:step_5/adapter.bin", "900000:step_6/optim.pt", "9:step_6/rng.pt")
+    assert lost == "adapter.bin is missing, but the previous checkpoint has it"
+
+
 def test_a_time_in_a_name_is_no_step_but_an_order() -> None:
     found = shown("model_20250612_090000.pt", "model_20250611_153000.pt")
     assert found[-1] == ("/c/model_20250612_090000.pt", 0, None)
@@ -381,6 +391,7 @@ def test_the_ranks_of_nemo_1_are_folders_around_the_file() -> None:
     older = ("mp_rank_00/gpt-step=3.ckpt", "mp_rank_01/gpt-step=3.ckpt")
     assert shown(*older) == [("/c/mp_rank_00/gpt-step=3.ckpt", 3, None)]
     assert problem(*older, "mp_rank_00/gpt-step=4.ckpt") is not None
+    assert len(shown(*(f"mp_rank_{rank:02}/gpt-step=3.ckpt" for rank in range(16)))) == 1
 
 
 def test_a_distributed_checkpoint_without_its_metadata_is_refused() -> None:
