@@ -15,5 +15,6 @@ def test_weights_that_are_symbolic_links_are_uploaded_too(tmp_path: Path) -> Non
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").symlink_to("../blob")
     (folder / "gone.pt").symlink_to("nowhere")
+    (folder / "all").symlink_to("/")
     [answer] = ask("local", _files_question(str(folder)))
     assert answer.get() == ["config.json", "model.safetensors"]

@@ -19,11 +19,11 @@ look_at_model() {
   echo "identity=$(find "$@" ! -path './.git/*' ! -path './.cache/*' -exec stat -L -c '%s %y %n' {} + | sort | cksum)"
 }
 
-# Print the files below a folder, at most one more than $most_files. Links are followed, as curl does.
+# Print the files below a folder, at most one more than $most_files. Links to files are followed, as curl does.
 list_files() {
   [ -f "$path" ] && { echo file; return; }
   cd -- "$path" 2>/dev/null || return 0
-  [ -z "$(find -L . -path '*
+  [ -z "$(find . -path '*
 *' | head -c 1)" ] || { echo newline; return; }
-  echo folder; find -L . -type f | head -n $((most_files + 1)) | sort
+  echo folder; find . \( -type f -o -type l -exec test -f {} \; \) -print | head -n $((most_files + 1)) | sort
 }
