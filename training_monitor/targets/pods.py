@@ -226,13 +226,14 @@ def standing_of(pod: PodState, container: str | None) -> PodState | None:
 
     The pod has ended or has not begun, the container has ended for good, or it waits to be started again after a crash.
     """
-    name = container or (pod.containers[0] if len(pod.containers) == 1 else pod.default_container)
+    only = container or (pod.containers[0] if len(pod.containers) == 1 else None)
+    name = only or pod.default_container
     if pod.phase in (*ENDED, *WAITING):
         return (end_of_container(pod, name) if pod.ended_container != name else None) or pod
     waits = pod.reason is not None and pod.reason in ("CrashLoopBackOff", pod.terminated)
     if name and waits and pod.ended_container == name and name not in pod.ends:
         return replace(pod, name=f"{pod.name}/{name}", phase="Pending", containers=(name,))
-    return end_of_container(pod, name)
+    return end_of_container(pod, only)
 
 
 def _severity(ended: Mapping[str, Any]) -> tuple[bool, int]:

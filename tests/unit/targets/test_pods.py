@@ -260,6 +260,14 @@ def test_a_container_has_ended_for_good_by_its_own_restart_policy() -> None:
         assert (end_of_container(state, "train") is not None) is has_ended
 
 
+def test_one_of_several_containers_that_has_ended_is_not_the_training() -> None:
+    spec = {"containers": [{"name": "prepare"}, {"name": "train"}], "restartPolicy": "Never"}
+    told = [{"name": "prepare", "state": terminated(0, "Completed")}, {"name": "train", "state": {"running": {}}}]
+    status = {"phase": "Running", "containerStatuses": told}
+    [both] = parse_pods(json.dumps({"metadata": {"name": "p"}, "spec": spec, "status": status}))
+    assert standing_of(both, both.main_container) is None
+
+
 def test_what_has_not_begun_or_waits_after_a_crash_stands_in_the_way() -> None:
     waits = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(137, "OOMKilled")}
     both = {"trainer": waits, "proxy": {"state": {"running": {}}}}

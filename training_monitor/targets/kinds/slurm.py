@@ -55,7 +55,7 @@ _PENDING = ("PENDING", "CONFIGURING", "POWER_UP_NODE", "EXPEDITING", "REQUEUED",
 _FAILED = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "LAUNCH_FAILED")
 _FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the accounting
 _UNCLEARED = "COMPLETING, because Slurm has not finished cleaning up a node"
-_ENDING_SECONDS = 120.0  # more than between the signals that end a job (KillWait)
+_ENDING_SECONDS = 600.0  # more than between the signals that end a job (KillWait), and than two clocks differ
 _PHASES = {  # any other state is unknown
     **dict.fromkeys(("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "UPDATE_DB"), "Running"),
     **dict.fromkeys(_PENDING, "Pending"),
