@@ -192,7 +192,7 @@ class ProgressReader:
         self.other_begins = self.other_begins or told.other_begins
         if finishes := told.finished and (told.succeeded or not self.is_broken):
             self._change({"finished": True})
-            self.finished_at = None if " at " in line else (self.shown.get("step"), None)
+            self.finished_at = None
         if not told.no_progress:
             self._read_fields(line, told)
         if finishes:
