@@ -8,7 +8,7 @@ ARGS ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # How many tests run side by side. Those of `make test` compute; most others wait for two thirds of their time.
 WORKERS ?= $(shell expr $(CORES) + 1)
-ALL_WORKERS ?= $(shell expr $(CORES) \* 4)
+ALL_WORKERS ?= $(shell expr $(CORES) \* 3)
 PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
@@ -32,7 +32,7 @@ help: ## list the targets
 test: $(STAMP) lint-if-installed ## unit and contract tests, and one of each real part that is here (4 minutes)
 	TRAINING_MONITOR_QUICK=1 $(PYTEST) -n $(WORKERS) @tests/quick.txt $(ARGS)
 
-test-all: $(STAMP) lint-if-installed ## run everything, with whatever tools are here (20 minutes)
+test-all: $(STAMP) lint-if-installed ## run everything, with whatever tools are here (half an hour)
 	$(PYTEST) -n $(ALL_WORKERS) $(ARGS)
 
 venv: $(STAMP) ## make or update the test environment only
