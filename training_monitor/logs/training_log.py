@@ -84,7 +84,8 @@ class ProgressReader:
     Attributes:
         epochs: how the log counts.
         shown: the newest values, by the names of `Progress`.
-        finished_at: the step and epoch at which the log said that it is finished; None: those of the next line.
+        finished_at: the step and epoch at which the log said that it is finished; None: those of the
+            next line. An epoch of -1 is before all others.
         job: what counts the job.
         after_job: a bar after the full one, and its fields.
         other_begins, other_total: an unnamed bar of other work comes next, and the total of that bar.
@@ -181,7 +182,7 @@ class ProgressReader:
 
     def _read_words(self, line: str, told: Told) -> None:
         if told.restart:
-            self.shown.pop("finished", None)
+            self._change({"finished": None})
             self.job = self.after_job = self.other_total = None
             self.other_begins = self.epochs_drawn = False
             self.epochs_bar = None
@@ -192,11 +193,12 @@ class ProgressReader:
         self.other_begins = self.other_begins or told.other_begins
         if finishes := told.finished and (told.succeeded or not self.is_broken):
             self._change({"finished": True})
-            self.finished_at = None
+            self.finished_at = None if " at " in line else (self.shown.get("step"), None)
         if not told.no_progress:
             self._read_fields(line, told)
         if finishes:
-            self.finished_at = None if line.endswith(":") else (self.shown.get("step"), self.shown.get("epoch"))
+            at = self.shown.get("step"), self.shown.get("epoch")
+            self.finished_at = None if line.endswith(":") else (None, -1.0) if at == (None, None) else at
 
     def _read_fields(self, line: str, told: Told) -> None:
         if told.header:
@@ -370,11 +372,8 @@ class ProgressReader:
         if self.finished_at is None and (step, epoch) != (None, None):
             self.finished_at = step, epoch
         at_step, at_epoch = self.finished_at or (step, epoch)
-        if step not in (None, at_step, changes.get("total_steps")) or (
-            epoch is not None and at_step is at_epoch is None
-        ):
-            return True
-        return epoch is not None and at_epoch is not None and not min(2.0, at_epoch) <= epoch <= at_epoch
+        moves = step not in (None, at_step, changes.get("total_steps"))
+        return moves or (epoch is not None and at_epoch is not None and not min(2.0, at_epoch) <= epoch <= at_epoch)
 
     def _change(self, changes: Mapping[str, Any]) -> None:
         self.shown.update(changes)
