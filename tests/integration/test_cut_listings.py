@@ -216,7 +216,7 @@ def test_a_checkpoint_that_may_not_be_entered_is_unknown_and_not_absent(folder: 
     found = get_checkpoint_listing(str(folder), transport=SomebodyElse())
     assert found
     assert [(each.step, each.complete) for each in found.checkpoints] == [(100, True), (200, None), (300, None)]
-    assert "permission" in (found.checkpoints[-1].problem or "")
+    assert "cannot be read" in (found.checkpoints[-1].problem or "")
 
 
 def test_an_unreadable_folder_hides_no_other_checkpoints(folder: Path) -> None:
