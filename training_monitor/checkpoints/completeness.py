@@ -45,7 +45,8 @@ _RESULTS = regex(
 )
 _TIME = regex(r"(.*[-_])?20[12]\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])[-_T]?\d{4,6}\.\w+")
 _WITHOUT_WEIGHTS = regex(  # settings, results, and the state of everything but the model
-    r"(^|/)context/|(?<!model)(?<!booster)(?<!xgboost)\.(json|txt)$|\.(ya?ml|md|py|sh|toml|jinja|model|jsonl|csv|log|html|png|jpe?g|gif|mp4|wav)$"
+    r"(^|/)context/|(?<!model)(?<!booster)(?<!xgboost)\.(json|txt)$"
+    r"|\.(ya?ml|md|py|sh|toml|jinja|model|jsonl|csv|log|html|png|jpe?g|gif|mp4|wav)$"
     r"|(^|/)(optimizer|scheduler|scaler|sampler|training_args|r(ng|andom)_states?\w*)\.\w+$"
     r"|optim_states\.pt$|(^|/)latest$|\.ply$|memory_snapshot\.pickle$|tfevents"
 )
@@ -54,7 +55,7 @@ _SHORT_NUMBER = regex(r"(.*[^-_/][-_])(\d{1,2})(\.(?:pth?|ckpt|safetensors))")
 _PART = regex(
     r"(rank|part|shard|gpu|worker|node|fold|stage|layer|expert|version|v|rng_state|states)[-_]$", re.IGNORECASE
 )
-_RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank|(?:^|/)mp_rank_0?)(\d{1,6})(?=[./])")  # Composer, NeMo 1
+_RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank|(?:^|/)mp_rank_)(\d{1,6})(?=[./])")  # Composer, NeMo 1
 _SHARD = regex(r"^(.*\.data|.*(?=-\d{5}-of-\d{5}\.))-(\d{5})-of-(\d{5})(\.\w+|)$")
 _UNFINISHED = regex(rf"(?<![a-z])(gs)?tmp(?![a-z])|\.({PARTIAL})$|-unfinished$|partial_save|^\..+\.\w+\.\w{{6}}$", re.I)
 _HIDDEN = regex(r"(^|/)\.[^/.][^/]*/|(^|/)\._|\.lock$")  # trash, caches, what macOS keeps beside a file
@@ -287,8 +288,10 @@ def _place(path: str, steps: Mapping[str, int], runs: Container[str] = ()) -> tu
 def _first_rank(path: str) -> tuple[str, str]:
     """Return the path of rank 0's file, and the name in the checkpoint of another file."""
     found = _RANKED_FILE.search(path)
-    first = r"\g<1>0" if found and not found[1].endswith("mp_rank_") else r"\g<1>00"
-    return _RANKED_FILE.sub(first, path), f"rank{found[2]}.pt" if found and int(found[2]) else ""
+    if not found:
+        return path, ""
+    first = "00" if found[1].endswith("mp_rank_") else "0"
+    return f"{path[: found.start(2)]}{first}{path[found.end(2) :]}", f"rank{int(found[2])}.pt" if int(found[2]) else ""
 
 
 def _folder_step(path: str, steps: Mapping[str, int]) -> int | None:
