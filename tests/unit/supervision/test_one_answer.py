@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH, TRAINING
-from tests.sweeps import cases_of, shared_cases
+from tests.sweeps import shared_cases
 from tests.unit.fleet.fleet_world import Watch, World
 from tests.unit.one_run import JOB, Asked, Stage
 from training_monitor.core.models import Event
@@ -47,7 +47,7 @@ LIVES = {
 
 
 ALIKE = [pytest.param(*each, id=life) for life, each in LIVES.items()]
-PAIRS = cases_of(shared_cases(LIVES, WAYS, 2), 8)
+PAIRS = shared_cases(LIVES, WAYS, 2)
 ALONE = [pytest.param(*LIVES[life], way, id=f"{life}-{way}") for life, way in PAIRS]
 
 
