@@ -86,6 +86,9 @@ def _find_open(args: argparse.Namespace) -> str | None:
 
 
 def _meant(word: str, known: Sequence[str]) -> str:
-    from training_monitor.core.errors import did_you_mean
+    """Suggest a command or option; what all options or all commands of a group begin with makes none alike."""
+    from training_monitor.core.errors import meant_name
 
-    return did_you_mean(word, known)
+    begun = next((each for each in ("--", f"{word.partition(' ')[0]} ") if word.startswith(each)), "")
+    meant = meant_name(word[len(begun) :], [each[len(begun) :] for each in known if each.startswith(begun)])
+    return f" (did you mean {begun}{meant}?)" if meant else ""

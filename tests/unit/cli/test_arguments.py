@@ -87,6 +87,8 @@ def test_the_parser_of_one_command_says_what_the_whole_one_says(
         ("launch", "unknown command 'launch' (did you mean rent launch?)"),
         ("rent", "specify one: rent launch, rent queue, "),
         ("rent ofers", "unknown command 'rent ofers' (did you mean rent offers?)"),
+        ("rent lst", "unknown command 'rent lst'; see"),
+        ("logs local --grep x", "unrecognized arguments: --grep x\n"),
         ("rent offers --jsn", "unrecognized arguments: --jsn (did you mean --json?)"),
         ("watch --intervall 3 local", "unrecognized arguments: --intervall (did you mean --interval?)"),
         ("watch --stall-after 3 local --quux", "unrecognized arguments: --quux\n"),
