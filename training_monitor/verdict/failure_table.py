@@ -196,7 +196,7 @@ _FATAL = r"(?<!non)(?<!non-)(?<!non )fatal"
 
 def _exited(codes: str) -> str:
     """Match `exitcode  : -9`, `exit status 137` or `return code = -11`: how launchers report one of these codes."""
-    return rf"(?:exit(?:ed)?(?: with)?(?: exit)?|return) ?(?:code|status)[:= ]{{1,5}}(?:{codes})\b"
+    return rf"(?:exit(?:ed|ing)?(?: with)?(?: exit)?|return) ?(?:code|status)[:= ]{{1,5}}(?:{codes})\b"
 
 
 def _by_shell(words: str) -> str:
@@ -216,12 +216,14 @@ SIGNATURES = tuple(
          r"|^srun: error: task launch for .{0,60} failed on node", _RESTART),
         (DECREED, "time_limit",
          r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"
-         r"|longer than specified deadline|\bterm_runlimit\b|(?:wall(?:clock)? ?time|time limit|run time) .{0,40}exceed"
+         r"|longer than specified deadline|\bterm_runlimit\b|^timeout: sending signal"
+         r"|(?:wall(?:clock)? ?time|time limit|run time) .{0,40}exceed"
          r"|exceed(?:ed|s|ing) .{0,30}(?:wall(?:clock)? ?time|time limit|run time)|enforced h_rt"),
         (DECREED, "preemption",
          r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
          r"|instance (?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)|acpi g2 soft off"
          r"|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
+         r"|preemption (?:notice|signal) (?:was )?received|\breceived (?:a )?(?:preemption|spot) (?:notice|signal)"
          r"|\bpreempted by (?:a )?(?:pod|higher)"
          r"|reason:\s*(?:preempted|preempting|preemptionbyscheduler|terminationbykubelet|nodeshutdown|nodelost)"
          r"|(?:status|state)\W{1,4}preempted|preemptionbyscheduler|node is shutting down|imminent node shutdown"
@@ -316,7 +318,7 @@ SIGNATURES = tuple(
          r"|exceeded (?:job |step )?memory limit|\bterm_memlimit\b|killed: (?:\w{0,4}mem|memory) .{0,60}exceed"
          r"|killed by the oom|^srun: error: .{0,80}: out of memory$|\bearlyoom\b.{0,20}sending|oom_reaper"
          r"|low on memory.{0,80}kill|memory usage threshold|out_of_me(?:mory)?\b"
-         r"|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom"),
+         r"|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom|failed with result 'oom-kill'"),
         (CAUSE, "host_memory",
          r"cannot allocate memory|defaultcpuallocator: (?:can't|not enough)|\bmemoryerror\b|std::bad_alloc"
          r"|unable to allocate .{0,60}(?:array|gib|mib)|numpy\.?_?core\._exceptions\._arraymemory|\benomem\b"
@@ -350,12 +352,14 @@ SIGNATURES = tuple(
          r"|barrier timed out|deadline_exceeded: .{0,80}barrier|failed to (?:connect to|find) (?:the )?coordinator"
          r"|disterror.{0,60}timeout|storetimeout"),
         (CAUSE, "loss_nan",
-         r"\b(?:avr_|avg_|train_|total_|mean_)?loss\W{1,6}(?:is |became |was |went )?(?:to )?(?:nan|inf)\b"
+         r"\b(?:avr_|avg_|train_|total_|mean_)?loss\W{1,6}(?:is |became |was |went )?(?:to )?(?:tensor\()?-?"
+         r"(?:nan|inf(?:inity)?)\b|\b(?:loss|metric)\b.{0,40} is not finite"
          r"|grad(?:ient)?[ _-]?norm\W{1,6}(?:is )?nan|number of nan iterations: *[1-9]"
-         r"|(?:nan|inf) (?:loss|found in|detected|in loss)|non-finite (?:loss|grad)"
+         r"|(?:nan|inf) (?:loss(?!\W{0,4}\d)|found in|detected|in loss)|non-finite (?:loss|grad)"
          r"|loss (?:is |has )?(?:diverged|exploded)|infinite (?:or nan )?loss|found nan"
-         r"|(?:loss|gradients?|activations?|weights|parameters) (?:is|are|contains?|has|have|became) (?:nan|inf|non"
-         r"-finite)|floatingpointerror|(?:loss|grad)_?\s?scale (?:is too small"
+         r"|(?:loss|gradients?|activations?|weights|parameters)\b.{0,40} (?:is|are|contains?|has|have|bec[ao]mes?)"
+         r" (?:a )?(?:nan|inf|non-finite)|\bnan and/or inf values in|returned nan values|floatingpointerror"
+         r"|(?:loss|grad)_?\s?scale (?:is too small"
          r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
          r"|probability tensor contains|current loss scale already at minimum"),
         (CAUSE, "environment",
@@ -441,10 +445,10 @@ SIGNATURES = tuple(
         (DEATH, "segfault",
          r"segmentation fault|sigsegv\b|signal 11\b|segfault at|general protection fault"
          rf"|{_by_shell(_SEGFAULT)}|{_SEGFAULT}"
-         rf"|sigbus\b|signal 7\b|(?<!pcie )bus error|{_exited('139|135|-11|-7')}"),
+         rf"|sigbus\b|signal 7\b|(?<!pcie )bus error|{_exited('139|135|-11|-7')}|status=\d+/(?:segv|bus)\b"),
         (DEATH, "killed_sigkill",
          r"sigkill\b|signal:? 9\b|\bkilled +(?:python|torchrun|accel|deepspeed)"
-         rf"|{_by_shell(_KILLED)}|{_exited('137|-9')}"),
+         rf"|{_by_shell(_KILLED)}|{_exited('137|-9')}|status=\d+/kill\b"),
         (DEATH, "ray_worker_died",
          r"actordiederror|rayactorerror|raylet died|worker exit type: system_error|worker died or was killed"
          r"|workercrashederror|actorunavailableerror|the actor is dead|nodediederror|objectlosterror|ownerdiederror"
@@ -460,7 +464,8 @@ SIGNATURES = tuple(
         (CASCADE, "sigterm",
          rf"{_by_shell(_TERMINATED)}|{_JOB}(?:{_ENDED})(?!\w)|"
          r"\b(?:caught|received|got) (?:signal )?sig(?:hup\b|usr[12]\b.{0,40}\b(?:exit|terminat|shut|stopp|ending))|"
-         rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|received .{{0,20}}signal: 15"),
+         rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|received .{{0,20}}signal: 15"
+         r"|status=\d+/term\b"),
         (CASCADE, "nccl_timeout",
          r"\bei00\d\d:|notify register times? out|getting socket times? out"
          r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}(?:error|timeout|fail)"
@@ -482,8 +487,8 @@ SIGNATURES = tuple(
          r"|node unreachable"),
         # ------------------------------------------------ the launcher's summary
         (SUMMARY, "sigabrt",
-         rf"{_by_shell(_ABORTED)}|"
-         rf"{_exited('134|-6')}|sigabrt\b|signal 6\b|core dumped|terminate called|fatal python error"),
+         rf"{_by_shell(_ABORTED)}|{_exited('134|-6')}"
+         r"|sigabrt\b|signal 6\b|status=\d+/abrt\b|core dumped|terminate called|fatal python error"),
         (SUMMARY, "exit_status",
          r"exitcode: [12]\b|exit code[: ]+[12]\b|exited with (?:exit )?code (?:= )?[12]\b"
          r"|non-zero exit status [12]\b|return code = [12]\b|exitcode *: [12]\b"),
@@ -559,8 +564,10 @@ NEVER = (
     r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.]| in )|failed_jobs: 0"""
     r"|uncorr[^:]{0,40}(?<!gpu)(?<!device): *0\b|failures=0|deprecationwarning|futurewarning|userwarning|is deprecated"
     r"|overflow!? (?:rank \d+ )?skipping|error resolved"
-    r"|\b(?:nan|inf|non-?finite)\b.{0,40}\bskipping (?:\w{1,12} ){0,2}(?:batch|updat|iteration)"
-    r"|skipping step|gradient overflow|attempting loss scale|reducing loss scale|loss scale reduced|\bnccl info\b"
+    r"|\b(?:nan|inf|non-?finite)\b.{0,40}\b(?:replac\w{2,3}|skipping (?:\w{1,12} ){0,2}(?:batch|updat|iteration))"
+    r"|\basync event ?:(?!.{0,80}(?:error|fatal|catastrophic))|\bunknown event type"
+    r"|skipping step|gradient overflow|attempting loss scale|reducing loss scale|\bnccl info\b"
+    r"|\bscale (?:is |was )?(?:reduced|lowered|decreased)"
     r"""|^\W{0,3}(?:\[rank\d{1,5}\]:)?\[w\d{3,4} \d\d:|\bprompt["']?[:=]|config(?:uration)?["']?[:=] ?\{|restart_on"""
     r"|error raised in its creation task|resuming normal|error[^:]{0,40}(?<!gpu)(?<!device)(?<!rank): 0(?:\.0*)?$"
     r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm"
@@ -569,7 +576,17 @@ NEVER = (
     r"|nan or inf found in input tensor|pip's dependency resolver|not a git repository"
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
     r"|(?:fail|could not|unable).{0,200}[.,;] +trying |^(?!.{0,200}(?:(?:error|exception): |no space left|\becc\b))"
-    r".{0,300}(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}[.,;] +(?:skipping|ignoring|falling back)"
+    r".{0,300}(?:(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}"
+    r"\b(?:skipped|ignored|discarded)\W*$|\b(?:skipp|ignor|discard)(?:ed|ing) \d{1,12} .{0,20}fail"
+    r"|[.,;] +(?:skipping|ignoring|falling back|removing|reopening|(?:sleep|wait)ing (?:for )?\d"
+    r"|using (?:(?!\d)|.{0,80} instead\b)|[a-z]{3,12}ing (?:disabled|anyway|in offline))"
+    r"|\b(?:remov|delet)(?:ed|ing)\b.{0,20}\b(?:corrupt|incomplete|damaged))"
+    # a guard that was set up, or what it did not find
+    r"|\b(?:handler|listener|detection|detector|checks?|tolerance) (?:is |was )?(?:enabled|started|active|passed)\b"
+    r"|\b(?:no|not) (?:nan|inf|preempted|scheduled for)\b|(?:^|[\]>] )[\w /-]{2,40}(?<!error)(?<!exception): none$"
+    r"|(?:^|[,;(] ?|\b(?:found|had|with|detected) )0 (?:[a-z-]{2,20} ){1,3}(?:errors?|events?)\b"
+    r"|(?:^|[\]:-] )(?:(?:current |initial )?(?:best|lowest|initial)\b[\w ]{0,30}\bloss\W{1,6}inf\b"
+    r"|(?:on|upon|when|if) (?:a |receiving )?sig(?:term|usr))|\bwill .{0,60}\bsigterm\b"
 )
 
 # Xid -> action: NVIDIA's Xid catalog (immediate action), as it applies to the owner of a job.
