@@ -25,11 +25,13 @@ _ASIDE = regex(
     r"(?:[(@]|\b(?:at|since|best|next|last|prev(?:ious)?|target|micro|accum\w{0,12}|inner|rollout|sampl\w{1,8}|diffusion)"
     r"[\s:=_-]{1,3})$"
 )
+_PART_OF_STEP = regex(r"\b(?:micro|accum\w{0,12}|inner)[\s_-]$")  # `micro batch 3/8`
 _DECIMAL_COMMA = regex(rf"[+-]?(?:0,\d{{3}}|{_COMMA})(?:e.*)?")
 _PAIR = regex(
     r"(?<![\w/.\-])([a-z][\w/.\-]{0,80}(?:\([\w/ ]{1,20}\))?)[\"']?(?:\s{0,20}(?:::|[:=|│])\s{0,20}|\s{1,40})"
     r"(?:tensor|array|(?:np\.)?float\d\d)?[\"'(\[#]{0,2}\s{0,12}"
-    rf"({_NUMBER})\s?(ms\b|s\b|k\b)?(?!\w|[:\-]\d\d)(?:\s{{0,6}}(?:/|\(?\b(?:out )?of\b)\s{{0,12}}(\d[\d,]{{0,18}}))?"
+    rf"({_NUMBER})\s?(ms\b|s\b|k\b)?(?!\w|[:\-]\d\d)(?:\s{{0,6}}(?:/|\(?\b(?:out )?of\b)\s{{0,12}}"
+    r"(\d{1,3}(?:,\d{3}){1,5}(?!\d)|\d{1,19}))?"
 )
 _RATE = regex(
     r"(?<![\w.+])(\d{1,12}(?:,\d{3}){0,4}(?:\.\d{1,20})?(?:e[+-]\d{1,3})?)(k?)\s?"
@@ -474,7 +476,7 @@ def _numbers_in(finds: Finds, plan: _Plan) -> Numbers | None:
     inside = (bar[0], bar[1]) if bar else plan.inside
     fixed = [*finds.digit_names, None if fractional else epoch_at, epochs_at]
     fixed += [counter and counter.total_at, counter and counter.named_total_at, inside and inside[1]]
-    shown = {rate.field for rate in finds.rates}
+    shown = {rate.field for rate in finds.rates} | {field for field, *_ in plan.numbers if field == "steps_per_second"}
     if plan.times or finds.took or ((counter or inside) and (plan.counted_times or finds.column)):
         shown.add("steps_per_second")
     if finds.eta or plan.seconds_left or (bar and line[bar[2]]):
@@ -502,7 +504,8 @@ def _pairs(line: str) -> Iterator[_Pair]:
     """Yield the pairs whose names may matter."""
     for found in _PAIR.finditer(line):
         name = None if any(map(str.isdigit, found[1])) else _plain(found[1])
-        if name is None or _is_known(name):
+        is_part = name in _STEP_RANK and _PART_OF_STEP.search(line, 0, found.start())
+        if name is None or (_is_known(name) and not is_part):
             name_at, at, total_at = _spans(found, 1, 2, 4)
             yield _Pair(name, name_at, at, _form(found[2]), found[3] or "", total_at)
 
@@ -640,7 +643,7 @@ def _read_counter(counter: _Counter, line: str, fields: dict[str, Any]) -> bool:
     if step is None or step < 0:
         return False
     total = int(line[counter.total_at].replace(",", "")) if counter.total_at else None
-    if counter.name == "batch" and total is not None and step > total:  # `by batch 512/256`
+    if total is not None and step > total and (counter.name == "batch" or "," in text):  # `by batch 512/256`, `1,250/3`
         return False
     if counter.is_micro and total and _beside_epoch(fields, step, total):
         fields["epoch_step"], fields["epoch_steps"] = step, total
@@ -686,8 +689,10 @@ def _add_speed(line: str, finds: Finds, plan: _Plan, fields: dict[str, Any]) -> 
             seconds = float(line[finds.column]) * 1e-3
     if seconds is None and finds.took and (steps := int(line[finds.took[0]])):
         seconds = float(line[finds.took[1]]) / steps
-    if seconds and 1e-9 < seconds < 1e9 and "steps_per_second" not in fields:
+    if seconds and "steps_per_second" not in fields:
         fields["steps_per_second"] = 1.0 / seconds
+    if not 1e-9 < fields.get("steps_per_second", 1.0) < 1e9:
+        del fields["steps_per_second"]
 
 
 def _seconds_per_step(line: str, times: tuple[tuple[slice, float, float], ...]) -> float | None:

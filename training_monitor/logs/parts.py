@@ -86,7 +86,17 @@ _STAGE_OF_WORK = regex(
     r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d|(?:current best|no improvement|lr"
     r"|(?:last|next) [a-z]{4,12}|learning.rate)\b[^\n]{0,60}?(?:\bat|since|@|[(:]) ?(?:epoch|step)"
 )
-_NEW_ATTEMPT = regex(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b(?! normal)")
+_COUNTER = r"\b(?:step|epoch|iter)\w{0,6}[\s:=#]{1,3}\d{1,12}(?!\d)"
+# What is removed or comes later, unless the line begins with its own position; `agent died at step 12`
+_MENTIONED = regex(
+    rf"(?!{_COUNTER}\s?[/:|,\]\-])(?:[^\n]{{0,200}}?\W)?(?:(?:remov|delet|prun|purg)(?:e[sd]?|ing)"
+    r"|(?:will|scheduled|planned|expected)\b[^\n]{0,80}?(?:steps?|epochs?|iter\w{0,6}))\b"
+    rf"|(?:(?!{_COUNTER})[^\n]){{1,200}}?(?<!now)(?<!currently)(?<!train)(?<!training)(?<!is)"
+    rf" (?:at|since|until|before|by|from) (?:(?:global|training) )?{_COUNTER}(?!\s?[/:])"
+)
+_NEW_ATTEMPT = regex(
+    r"running entrypoint|running training|traceback \(most recent|exception ignored|\bresum(?:e|ed|ing)\b(?! normal)"
+)
 # Work that draws an unnamed bar next
 _OTHER_WORK_BEGINS = regex(
     r"(?:caching|checking cache|generating|sampling|running (?:validation|evaluation|inference|eval)\b)[^\[%]{0,400}"
@@ -134,7 +144,8 @@ _SUCCEEDED = regex(
 # The end of another training, before the one that matters begins
 _OTHER_FINISHED = regex(
     r"(?<!training in )\bepoch \d"
-    r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}) training\b"
+    r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}(?: ?(?:/|of) ?\d{1,3})?)"
+    r" training\b"
 )
 _FINISHED_MESSAGE = regex(
     r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)"
@@ -163,7 +174,8 @@ _ROW = regex(r"[\s|]*\d[\s|\d,.:%+\-aefghilmnos]*")  # only what cells consist o
 # Texts of which a line contains one if it tells anything else than fields and rows
 _SIGNS = (
     *("train", "resum", "running ", "traceback", "cach", "generating", "sampling", "checking", "total ", "stop"),
-    *("state:", "job ", "group", "success", "process ", "trial ", "sav", "wrote", "writ", "stor", "checkpoint"),
+    *("ignored", "state:", "job ", "group", "success", "process ", "trial ", "sav", "wrote", "writ", "stor"),
+    "checkpoint",
 )
 _SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
 
@@ -505,7 +517,8 @@ def _training_end(line: str, message: int) -> int:
 def _is_other_work(line: str, message: int) -> bool:
     """Whether a line counts the stages of a script, or reports work other than training."""
     stage = _NUMBERED_STAGE.search(line) or _STAGE_OF_WORK.match(line, message)
-    return bool(stage or _TRANSFER.search(line) or _OTHER_WORK_BEGINS.match(line, message))
+    mentioned = _MENTIONED.match(line, message) or _OTHER_WORK_BEGINS.match(line, message)
+    return bool(stage or mentioned or _TRANSFER.search(line))
 
 
 def saved_step(line: str) -> int | None:

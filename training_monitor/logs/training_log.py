@@ -97,7 +97,7 @@ class ProgressReader:
         slash, slashed: the newest `Batch 0/900` of a line; whether it is the epoch and the batch rather than the batch
             and its total, None before a second line tells.
         batch, is_size: the newest epoch and `batch 64` without a total; it stays the same while the epoch moves.
-        is_broken: there was an exception, and no progress since.
+        is_broken, is_ignored: there was an exception, and no progress since; the next traceback is of an ignored one.
     """
 
     epochs: EpochCount = field(default_factory=EpochCount)
@@ -119,6 +119,7 @@ class ProgressReader:
     batch: tuple[float, int] | None = None
     is_size: bool = False
     is_broken: bool = False
+    is_ignored: bool = False
     _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # in the newest piece
     _progress: Progress | None = field(default=None, init=False, repr=False)
 
@@ -140,7 +141,7 @@ class ProgressReader:
     def learned(self) -> object:
         """What decides how later pieces are read; equal as long as nothing was learned."""
         job = self.job, self.after_job is None, self._is_full, self.other_begins, self.other_total, self.finished_at
-        drawn, broken = (self.epochs_drawn, self.epochs_bar), self.is_broken
+        drawn, broken = (self.epochs_drawn, self.epochs_bar), (self.is_broken, self.is_ignored)
         signs = self.micro, self.counted, drawn, self.columns, self.is_steady, self.slashed, self.is_size, broken
         unknown = self.shown.get("step") is None, self.shown.get("epoch_step") is None
         return self.epochs.learned, [*map(self.shown.get, _LASTING)], unknown, job, signs
@@ -181,7 +182,9 @@ class ProgressReader:
                 self._read_bar(piece, bar)
 
     def _read_words(self, line: str, told: Told) -> None:
-        if told.restart:
+        was_ignored = self.is_ignored and begins_traceback(line)
+        self.is_ignored = "exception ignored" in line or (self.is_ignored and not told.restart)
+        if told.restart and not (self.is_ignored or was_ignored):
             self._change({"finished": None})
             self.job = self.after_job = self.other_total = None
             self.other_begins = self.epochs_drawn = False

@@ -180,6 +180,8 @@ def test_the_speed_is_steps_per_second() -> None:
         ("step 3 step_time 0.25 s", 4.0),
     ]:
         assert parse_progress(line).steps_per_second == pytest.approx(speed)
+    for none in ["1e-320 it/s", "steps_per_second: 1e-320", "1e-320 s/it", "step_time: 1e300"]:
+        assert parse_progress(f"step 3 | {none}").steps_per_second is None
     text = "\r".join([bar(10, 100, rate="3.21it/s"), bar(11, 100, rate="9.00s/it")])
     assert parse_progress(text).steps_per_second == pytest.approx(1 / 9)
     assert parse_progress("step: 3  loss:  6.2  tps: 123,400  mfu: 31.5%").tokens_per_second == 123400
@@ -413,6 +415,9 @@ def test_a_decimal_comma_is_one_where_it_cannot_group_thousands() -> None:
         assert parse_progress(f"step 9 loss: {text}, lr: {text}") == Progress(9, loss=number, learning_rate=number)
     assert parse_progress("step 12,300/45,000 loss 1,234.5") == Progress(12300, 45000, loss=1234.5)
     assert parse_progress("step=7,loss=0.5") == Progress(7, loss=0.5)
+    assert parse_progress("step 12,34/100 loss 0,5") == Progress(loss=0.5)
+    assert parse_progress("step 2,500/100 loss 0,5") == Progress(loss=0.5)
+    assert parse_progress("step 7/100,5 loss 0,5") == Progress(7, 100, loss=0.5)
 
 
 def test_a_counter_that_is_mentioned_beside_the_own_one_is_not_the_position() -> None:
@@ -427,6 +432,17 @@ def test_a_counter_that_is_mentioned_beside_the_own_one_is_not_the_position() ->
         ("step: 91/1000 | micro step: 8/8", 91, 6),
         ("target epoch 100 | current epoch 7 | loss 0.1", 90, 7),
         ("saved at step 50; now step 91 loss 1", 91, 6),
+        ("checkpoint of epoch 4 removed", 90, 6),
+        ("Deleting old checkpoint: step 40", 90, 6),
+        ("the rate will be halved at epoch 9", 90, 6),
+        ("unfreezing is planned for step 99", 90, 6),
+        ("walker fell at step 12", 90, 6),
+        ("stopped: best result at epoch 4, weights kept", 90, 6),
+        ("epoch 7: removing old checkpoints", 90, 7),
+        ("now at step 91", 91, 6),
+        ("micro batch 3/8", 90, 6),
+        ("accumulation step 2/4 loss 1", 90, 6),
+        ("accuracy at epoch 7: 0.5", 90, 7),
     ]:
         found = parse_progress(f"step 90 epoch 6 loss 0.5\n{line}")
         assert (found.step, found.epoch) == (step, epoch)
@@ -494,6 +510,10 @@ def test_a_script_that_prints_its_end_after_an_exception_is_not_finished() -> No
         assert parse_progress(f"step 5/9 loss 0.5\n{TRACEBACK}step 9/9 loss 0.4\n{line}").finished is True
     launcher = "Job 'raysubmit_1' succeeded"  # the exception was one of a thread
     assert parse_progress(f"step 9/9 loss 0.5\n{TRACEBACK}{launcher}").finished is True
+    at_exit = "Exception ignored in: <function f at 0x7f>\nTraceback (most recent call last):\nOSError: closed\n"
+    assert parse_progress(f"step 9/9 loss 0.5\nTraining finished.\n{at_exit}").finished is True
+    assert parse_progress(f"step 9/9 loss 0.5\nTraining finished.\n{at_exit}{TRACEBACK}").finished is None
+    assert parse_progress("step 9/9 loss 0.5\nfold 2/5 training complete").finished is None
 
 
 def test_a_bar_of_a_next_stage_replaces_that_of_the_stage_before() -> None:
