@@ -40,7 +40,8 @@ class PodState(PublicValue):
     suspended. `terminated`, `exit_code` and `terminated_at` (epoch seconds) describe the end of the container that
     gives the `reason`, otherwise the most serious end of one of its containers, and `ended_container` is that
     container. If the pod has ended, that is a container that failed, preferably the one that ran the training. `ends`
-    has the ends of all containers that will not be started again.
+    has the ends of all containers that will not be started again. `deletes_at` (epoch seconds) is when a pod that is
+    being deleted should have ended.
 
     `containers` are the containers of the pod, those with GPUs first. `main_container` is the container that is used if
     you name none: the only container with GPUs in its resource limits. If the pod has ended with an error, and there is
@@ -67,6 +68,7 @@ class PodState(PublicValue):
     default_container: str | None = None
     ends: Mapping[str, ContainerEnd] = field(default_factory=dict)
     created_at: float | None = None
+    deletes_at: float | None = None
     kind: str = "pod"
     category: str | None = None
     resume: str | None = None

@@ -34,6 +34,7 @@ _WORST = (
 )
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # the annotation that kubectl obeys
 ENDED, WAITING = ("Succeeded", "Failed", "Stopped", "Ended"), ("Pending", "Suspended")  # phases
+NODE_SILENT = "NodeNotReady"  # what Kubernetes says in an event only
 _HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
 _GPUS = regex(r"/(?:gpu(?:\.shared)?|mig-.*)$|^gpu\.")  # nvidia.com/mig-3g.40gb, gpu.intel.com/i915
 
@@ -74,6 +75,7 @@ def describe_end(pod: PodState) -> str:
     facts += [format_local(pod.terminated_at, "at %m-%d %H:%M:%S")] if pod.terminated_at is not None else []
     reason = " ".join(filter(None, (pod.reason or pod.terminated, f"({', '.join(facts)})" if facts else "")))
     said = f"{pod.kind} {pod.name}" + (f" is {pod.phase}" if pod.phase in (*ENDED, *WAITING) else "")
+    said += " and being deleted" if pod.deleting and pod.phase in WAITING else ""
     return ": ".join(filter(None, (said, reason, pod.message)))
 
 
@@ -115,13 +117,14 @@ def _pod(item: Mapping[str, Any]) -> PodState:
     return PodState(
         name=str(metadata["name"]),
         phase=phase,
-        ready=bool(containers) and all(bool(container.get("ready")) for container in containers),
+        ready=bool(containers) and all(bool(each.get("ready")) for each in containers) and reason != NODE_SILENT,
         restarts=sum(_whole(container.get("restartCount")) for container in everything),
         node=_text(table_in(item, "spec").get("nodeName")),
         reason=reason,
         message=message,
         labels={str(key): str(value) for key, value in table_in(metadata, "labels").items()},
         deleting=bool(metadata.get("deletionTimestamp")),
+        deletes_at=_time(metadata.get("deletionTimestamp")),
         terminated=_text(ended.get("reason")),
         exit_code=exit_code,
         terminated_at=_time(ended.get("finishedAt")),
@@ -164,11 +167,14 @@ def _reason(
     worst, meant = min(states, key=lambda each: _badness(each[0]), default=({}, None))
     conditions = {str(each.get("type")): each for each in tables_in(status.get("conditions"))}
     disrupted = conditions.get("DisruptionTarget", conditions.get("TerminationTarget", {}))  # the latter by Kueue
-    scheduled = conditions.get("PodScheduled", {})
+    scheduled, ready = conditions.get("PodScheduled", {}), conditions.get("Ready", {})
+    is_alone = ready.get("status") == "False" and not ready.get("reason")  # Kubernetes says so, and not the node
     if disrupted.get("status") == "True" and worst.get("reason") != "OOMKilled":
         worst, meant = disrupted, None
     elif not worst and scheduled.get("status") == "False":
         worst = scheduled
+    elif not worst and is_alone and conditions.get("ContainersReady", {}).get("status") == "True":
+        worst = {"reason": NODE_SILENT, "message": "its node does not report to Kubernetes"}
     return _text(worst.get("reason")), _text((worst or status).get("message")), meant
 
 
@@ -230,7 +236,7 @@ def standing_of(pod: PodState, container: str | None) -> PodState | None:
     name = only or pod.default_container
     if pod.phase in (*ENDED, *WAITING):
         return (end_of_container(pod, name) if pod.ended_container != name else None) or pod
-    waits = pod.reason is not None and pod.reason in ("CrashLoopBackOff", pod.terminated)
+    waits = pod.reason is not None and pod.reason in (*_WORST, pod.terminated)
     if name and waits and pod.ended_container == name and name not in pod.ends:
         return replace(pod, name=f"{pod.name}/{name}", phase="Pending", containers=(name,))
     return end_of_container(pod, only)

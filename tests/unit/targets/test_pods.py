@@ -9,7 +9,7 @@ import pytest
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.results import PodState
-from training_monitor.targets.pods import describe_end, end_of_container, parse_pods, standing_of
+from training_monitor.targets.pods import NODE_SILENT, describe_end, end_of_container, parse_pods, standing_of
 from training_monitor.verdict.failure import classify_failure
 
 
@@ -62,6 +62,23 @@ def test_an_evicted_pod_and_one_that_finds_no_node_say_why() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
     state = state_of(phase="Pending", conditions=[condition])
     assert (state.reason, state.message, state.ready) == ("Unschedulable", "0/3 nodes", False)
+
+
+def test_a_pod_that_only_kubernetes_calls_not_ready_has_a_silent_node() -> None:
+    for reason, of_containers, said in [
+        ("", "True", NODE_SILENT),
+        ("ReadinessGatesNotReady", "True", None),
+        ("", "False", None),
+    ]:
+        ready = {"type": "Ready", "status": "False", "reason": reason}
+        state = state_of(container(), conditions=[ready, {"type": "ContainersReady", "status": of_containers}])
+        assert (state.reason, state.ready) == (said, said is None)
+
+
+def test_a_pod_that_is_deleted_says_until_when() -> None:
+    state = state_of(container(), phase="Pending", metadata={"deletionTimestamp": "2030-01-01T00:00:10Z"})
+    assert state.deletes_at == 1893456010.0
+    assert describe_end(state) == "pod head is Pending and being deleted"
 
 
 def test_a_disruption_is_the_reason_unless_a_container_ran_out_of_memory() -> None:
@@ -276,3 +293,6 @@ def test_what_has_not_begun_or_waits_after_a_crash_stands_in_the_way() -> None:
         stands = standing_of(pod, container or pod.main_container)
         assert (stands and (stands.name, stands.phase)) == (name and (name, "Pending"))
         assert stands is None or stands.exit_code == 137
+    waits["state"]["waiting"]["reason"] = "CreateContainerError"
+    stands = standing_of(ended_pod("Running", both), "trainer")
+    assert stands and (stands.name, stands.phase) == ("w/trainer", "Pending")
