@@ -358,7 +358,7 @@ def _disks(seen: _Seen, findings: list[Finding]) -> list[DiskReport]:
         disks: tuple[Disk, ...] = answers["disk"].value or ()
         name = seen.name_of(target)
         for disk in disks:
-            findings += judge_disk(name, disk.path, disk.used_percent)
+            findings += judge_disk(name, disk.path, disk.used_percent, disk.free_bytes)
             used = round(disk.used_percent, 1)
             reports.append(report_of(DiskReport, disk, pod=name, used_percent=used, error=None))
         if not disks:

@@ -16,12 +16,13 @@ from training_monitor.core.reports import HealthReport, NodeGpuReport, OneGpuRep
 from training_monitor.core.results import PodState
 from training_monitor.core.units import average, format_bytes, format_duration, name_some, plural
 from training_monitor.core.values import Observation, Verdict
-from training_monitor.targets.pods import describe_end, end_of_container, names_container
+from training_monitor.targets.pods import NODE_SILENT, describe_end, end_of_container, names_container
 from training_monitor.verdict.gpu_load import IDLE_PERCENT, mode_of
 from training_monitor.verdict.judge import ENDS, VERDICTS, format_verdict
 
 DISK_WARNING_PERCENT = 95.0
 DISK_FAILED_PERCENT = 99.0
+DISK_ENOUGH_BYTES = 10e9  # however small a share of a large file system that is
 
 UNUSED_MB = 1024.0  # MiB of a GPU's memory that may be in use without a training on it
 
@@ -247,74 +248,72 @@ def judge_efa(active: Sequence[bool | None], devices: int) -> list[Finding]:
     ]
 
 
-_POD_REASONS = {
-    "OOMKilled": ("the container ran out of memory", "raise its memory limit, or use fewer DataLoader workers"),
-    "Evicted": ("the node ran short of memory or disk", "reduce its use of memory or ephemeral storage"),
-    "CrashLoopBackOff": ("its container keeps crashing", "run kubectl logs --previous to see why"),
-    "ImagePullBackOff": (
-        "its image cannot be pulled",
-        "check the image name, the pull secret and the rate limit of the registry",
-    ),
-    "ErrImagePull": (
-        "its image cannot be pulled",
-        "check the image name, the pull secret and the rate limit of the registry",
-    ),
+_DESCRIBE, _LOGS = "run kubectl describe pod to see why", "run kubectl logs to see the end of its log"
+_NODE = "check its node with kubectl get nodes"
+_PULL = ("failed", "its image cannot be pulled", "check the image name, the pull secret and the registry's rate limit")
+_POD_REASONS = {  # the verdict on a pod that is not ready; what happened, if its message does not say it; the remedy
+    "OOMKilled": ("failed", "a container ran out of memory", "raise its memory limit, or use fewer DataLoader workers"),
+    "Evicted": ("failed", None, "reduce its use of memory or ephemeral storage"),
+    "CrashLoopBackOff": ("failed", "its container keeps crashing", "run kubectl logs --previous to see why"),
+    "ImagePullBackOff": _PULL,
+    "ErrImagePull": _PULL,
+    NODE_SILENT: ("warning", None, _NODE),
 }
 
-
 RESTART_TOLD_SECONDS = 86400.0  # an older restart of a pod that is ready is no news
+_OVERDUE_SECONDS = 900.0  # more than a second grace period, and than two clocks differ
 
 
 def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
     """Judge one pod as Kubernetes reports it; None if there is no such pod. `now` is in epoch seconds."""
     if pod is None:
-        return [
-            Finding("failed", f"pod {name} does not exist", "run kubectl get pods -A: a replaced pod has a new name")
-        ]
-    ended = end_of_container(pod, pod.main_container)
-    if pod.phase == "Running" and ended:
-        verdict = "failed" if ended.phase == "Failed" else "warning"
-        return [Finding(verdict, describe_end(ended), "run kubectl logs to see the end of its log")]
+        issue = f"pod {name} does not exist"
+        return [Finding("failed", issue, "run kubectl get pods -A: a replaced pod has a new name")]
+    ended = end_of_container(pod, pod.main_container) if pod.phase == "Running" else None
     was_restarted = pod.phase == "Running" and pod.restarts and pod.terminated in _POD_REASONS
     word = pod.reason or (pod.terminated if was_restarted else None)
-    reason, remedy = _POD_REASONS.get(word or "", (pod.message, "run kubectl describe pod to see why"))
+    verdict, reason, remedy = _POD_REASONS.get(word or "", ("failed", None, _DESCRIBE))
+    reason = reason or pod.message
     if word == "CrashLoopBackOff" and pod.exit_code == 0:
         reason, remedy = "its container finishes, and is started again", "set restartPolicy: OnFailure"
     of = f", container {pod.ended_container}" if names_container(pod) else ""
     said = (f" ({word}{of})" if word else "") + (f": {reason}" if reason else "")
-    if pod.phase == "Unknown" or pod.reason == "NodeLost":  # its node does not answer: the pod may still be running
-        return [Finding("unknown", f"the state of pod {name} is unknown{said}", remedy)]
-    if pod.phase == "Succeeded":
-        return [
-            Finding(
-                "warning",
-                f"pod {name} has finished (Succeeded): nothing runs in it",
-                "run kubectl logs to see the end of its log",
-            )
-        ]
-    if pod.phase != "Running":
-        is_put = pod.node is not None and word is not None  # on a node, where its containers do not start
-        waits = pod.phase == "Pending" and not is_put and word not in _POD_REASONS
-        return [Finding("warning" if waits else "failed", f"pod {name} is {pod.phase}{said}", remedy)]
-    if pod.deleting:
-        return [Finding("warning", f"pod {name} is being deleted{said}", "save a checkpoint now")]
-    if word in _POD_REASONS or not pod.ready:
-        is_beside = pod.main_container is not None and pod.ended_container not in (None, pod.main_container)
-        verdict = "failed" if not pod.ready and word in _POD_REASONS and not is_beside else "warning"
-        ago = None if pod.terminated_at is None else now - pod.terminated_at
-        if pod.ready and ago is not None and ago > RESTART_TOLD_SECONDS:
-            return []
-        where = f"container {pod.ended_container} " if pod.ended_container else ""
-        when = f", {where}{format_duration(ago)} ago" if ago is not None else ""
-        what = f"pod {name}: {word or 'not ready'} ({plural(pod.restarts, 'restart')}{when})"
-        return [Finding(verdict, f"{what}: {reason}" if reason else what, remedy)]
-    return []
+    is_put = pod.node is not None and word is not None  # on a node, where its containers do not start
+    waits = pod.phase == "Pending" and not is_put and word not in _POD_REASONS
+    is_leaving, overdue = pod.deleting and pod.phase != "Failed", now - (pod.deletes_at or now)
+    is_beside = pod.main_container is not None and pod.ended_container not in (None, pod.main_container)
+    is_down = not pod.ready and not is_beside and (word in _POD_REASONS or word not in (None, pod.terminated))
+    ago = None if pod.terminated_at is None else now - pod.terminated_at
+    is_news = not pod.ready or (word in _POD_REASONS and (ago is None or ago <= RESTART_TOLD_SECONDS))
+    where = f"container {pod.ended_container} " if pod.ended_container else ""
+    when = f", {where}{format_duration(ago)} ago" if ago is not None else ""
+    what = f"pod {name}: {word or 'not ready'} ({plural(pod.restarts, 'restart')}{when})"
+    late = f"pod {name} was deleted, and should have ended {format_duration(overdue)} ago{said}"
+    stuck = f"{_NODE}; one of its processes may be waiting for a disk, or a finalizer keeps the pod"
+    is_lost = pod.phase == "Unknown" or pod.reason == "NodeLost"  # it may still be running
+    has_failed = ended and ended.phase == "Failed"
+    rows = (  # the first one that holds
+        (ended, "failed" if has_failed else "warning", describe_end(ended or pod), _LOGS),
+        (is_lost, "unknown", f"the state of pod {name} is unknown{said}", remedy),
+        (pod.phase == "Succeeded", "warning", f"pod {name} has finished (Succeeded): nothing runs in it", _LOGS),
+        (is_leaving and overdue > _OVERDUE_SECONDS, "warning", late, stuck),
+        (
+            is_leaving and pod.phase == "Pending",
+            "warning",
+            f"pod {name} was deleted before it started{said}",
+            "create it again",
+        ),
+        (is_leaving, "warning", f"pod {name} is being deleted{said}", "save a checkpoint now"),
+        (pod.phase != "Running", "warning" if waits else "failed", f"pod {name} is {pod.phase}{said}", remedy),
+        (is_news, verdict if is_down else "warning", f"{what}: {reason}" if reason else what, remedy),
+    )
+    return next(([Finding(*row)] for holds, *row in rows if holds), [])
 
 
-def judge_disk(pod: str, path: str, used_percent: float) -> list[Finding]:
+def judge_disk(pod: str, path: str, used_percent: float, free_bytes: float) -> list[Finding]:
     if used_percent < DISK_WARNING_PERCENT:
         return []
-    verdict = "failed" if used_percent >= DISK_FAILED_PERCENT else "warning"
+    verdict = "failed" if used_percent >= DISK_FAILED_PERCENT and free_bytes < DISK_ENOUGH_BYTES else "warning"
     return [
         Finding(
             verdict,

@@ -20,6 +20,7 @@ from training_monitor.look.health_verdict import (
     judge_ray,
     worst_verdict,
 )
+from training_monitor.targets.pods import NODE_SILENT
 from training_monitor.verdict.gpu_load import gpu_mode
 
 
@@ -202,6 +203,26 @@ def test_what_kubernetes_says_of_a_pod_has_a_verdict_and_a_remedy() -> None:
         only(judge_pod("head", lost, NOW), "unknown", "the state of pod head is unknown (NodeLost)")
 
 
+def test_a_deleted_pod_is_told_to_save_until_its_end_is_long_overdue() -> None:
+    for phase, overdue, words, remedy in [
+        ("Running", -5400.0, "head is being deleted", "save a checkpoint"),
+        ("Running", 60.0, "head is being deleted", "save a checkpoint"),
+        ("Running", 7200.0, "was deleted, and should have ended 2h00m ago", "kubectl get nodes"),
+        ("Pending", 60.0, "was deleted before it started", "create it again"),
+    ]:
+        state = pod(phase, deleting=True, deletes_at=NOW - overdue)
+        only(judge_pod("head", state, NOW), "warning", words, remedy)
+    pulls = pod("Pending", False, node="n", reason="ErrImagePull", deleting=True, deletes_at=NOW)
+    only(judge_pod("head", pulls, NOW), "warning", "was deleted before it started")
+    failed = pod("Failed", False, deleting=True, deletes_at=NOW - 7200.0)
+    only(judge_pod("head", failed, NOW), "failed", "head is Failed")
+
+
+def test_a_pod_whose_node_does_not_report_is_not_well() -> None:
+    state = pod(ready=False, reason=NODE_SILENT, message="its node does not report")
+    only(judge_pod("head", state, NOW), "warning", "its node does not report", "kubectl get nodes")
+
+
 def test_a_restart_is_told_with_its_container_and_age_for_a_day() -> None:
     state = pod(restarts=1, reason="OOMKilled", ended_container="proxy", terminated_at=NOW - 7200)
     only(judge_pod("head", state, NOW), "warning", "OOMKilled (1 restart, container proxy 2h00m ago)", "memory limit")
@@ -229,11 +250,14 @@ def test_a_pod_that_cannot_start_has_failed_and_one_that_starts_again_has_not() 
     state = {"node": "n", "terminated": "OOMKilled", "restarts": 1}
     only(judge_pod("head", pod("Pending", False, **state), NOW), "warning", "pod head is Pending")
     only(judge_pod("head", pod("Pending", False, message="no luck"), NOW), "warning", "pod head is Pending: no luck")
+    state = {"reason": "CreateContainerError", "terminated": "Unknown", "message": "context deadline exceeded"}
+    only(judge_pod("head", pod(ready=False, **state), NOW), "failed", "CreateContainerError (0 restarts)")
     crash = {"reason": "CrashLoopBackOff", "ended_container": "fetch", "containers": ("train",)}
     only(judge_pod("head", pod("Pending", False, **crash), NOW), "failed", "(CrashLoopBackOff, container fetch)")
 
 
 def test_a_full_disk_is_named_with_its_place_and_one_with_room_is_well() -> None:
     for percent, verdict in [(95.0, "warning"), (98.9, "warning"), (99.0, "failed"), (100.0, "failed")]:
-        only(judge_disk("head", "/data", percent), verdict, "head: /data is", "old checkpoints")
-    assert judge_disk("head", "/data", 94.9) == []
+        only(judge_disk("head", "/data", percent, 1e9), verdict, "head: /data is", "old checkpoints")
+    assert judge_disk("head", "/data", 94.9, 1e9) == []
+    only(judge_disk("head", "/data", 99.1, 3e11), "warning", "head: /data is", "old checkpoints")
