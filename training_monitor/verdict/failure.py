@@ -27,6 +27,7 @@ from training_monitor.verdict import failure_table as table
 
 MAX_PIECE = 2000
 EVIDENCE_LENGTH = 300
+_TOO_EARLY = regex(rf"^(?=.{{{EVIDENCE_LENGTH + 1}}}).+? (?=.{{0,{EVIDENCE_LENGTH}}}\Z)")  # runtimes put the cause last
 
 _ADVICE, _NEVER = regex(table.ADVICE), regex(table.NEVER)
 _FROM_OUTSIDE = regex(table.FROM_OUTSIDE)
@@ -88,13 +89,8 @@ _EXIT = {
     124: ("time_limit", "exit status 124: stopped by the timeout command"),
     126: ("command_not_found", "exit status 126: not executable"),
     127: ("command_not_found", "exit status 127: command not found"),
-    130: ("interrupted", "exit status 130 (SIGINT)"),
-    134: ("sigabrt", "exit status 134 (SIGABRT)"),
-    135: ("segfault", "exit status 135 (SIGBUS)"),
-    137: ("killed_sigkill", "exit status 137 (SIGKILL)"),
-    139: ("segfault", "exit status 139 (SIGSEGV)"),
-    143: ("sigterm", "exit status 143 (SIGTERM)"),
 }
+_EXIT |= {128 + each: (name, f"exit status {128 + each} ({signal})") for each, (signal, name) in table.SIGNALS.items()}
 _PREEMPTED = ("preemption", "restart_elsewhere")
 _POD = {
     "OOMKilled": ("host_oom", None),
@@ -107,8 +103,10 @@ _POD = {
     "DeletionByTaintManager": ("evicted", None),
     "DeletionByPodGC": ("node_lost", None),
     "NodeShutdown": _PREEMPTED,
+    "Shutdown": _PREEMPTED,
     "Terminated": _PREEMPTED,
-    "UnexpectedAdmissionError": ("gpu_lost", None),
+    "UnexpectedAdmissionError": ("rejected", "restart_elsewhere"),
+    "Rejected": ("rejected", None),  # our word for all that the node may say before it starts anything
     "ImagePullBackOff": ("environment", None),
     "ErrImagePull": ("environment", None),
     "CreateContainerConfigError": ("environment", None),
@@ -138,22 +136,33 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
     """
     told = None if pod is None else pod.reason or (pod.terminated if pod.exit_code == 137 else None)
     reason = re.sub("^WorkloadEvicted.*", "Preempted", told or "")  # by Kueue
+    if pod is not None and reason not in _POD and (pod.kind, pod.phase, pod.terminated) == ("pod", "Failed", None):
+        reason = "Rejected" if reason else ""
+    of_pod, _ = _read((pod and pod.message) or "")
     if pod is not None and (reason in _POD or pod.category):
         category, action = (pod.category, None) if pod.category else _POD[reason]
+        if of_pod and of_pod.level <= table.HARDWARE and category in ("evicted", "rejected"):
+            category, action = of_pod.category, of_pod.action
         return _failure(category, describe_end(pod), action, sign=told)
-    evidence = _Evidence()
-    evidence.read(text)
-    found = min(evidence.found, key=lambda each: each.level, default=None)  # the first of equals
+    found, unnamed = _read(text)
+    found = found or (of_pod and of_pod._replace(piece=_TOO_EARLY.sub("", of_pod.piece)))
     code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
     if found and (found.level < table.SUMMARY or code in (None, 0) or code not in _EXIT):
         return replace(_failure(found.category, found.piece, found.action), rank=_rank_of(text, found.piece))
     if code in _EXIT:
         return _failure(*_EXIT[code], sign=f"{code}")
-    if evidence.unnamed:
-        return _failure("unknown", evidence.unnamed)
+    if unnamed:
+        return _failure("unknown", unnamed)
     if code is None and pod is not None and pod.phase == "Failed":
         return _failure("unknown", describe_end(pod), sign=pod.reason)
     return _failure("none", "") if code is None else _failure("unknown", f"exit status {code}", sign=f"{code}")
+
+
+def _read(text: str) -> tuple[_Found | None, str]:
+    """Return what is closest to the root cause, of equals the first one, and the last error without a known name."""
+    evidence = _Evidence()
+    evidence.read(text)
+    return min(evidence.found, key=lambda each: each.level, default=None), evidence.unnamed
 
 
 def _rank_of(text: str, piece: str) -> int | None:

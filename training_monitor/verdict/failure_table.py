@@ -58,6 +58,8 @@ CATEGORIES = {
         ("evicted_memory", _X, _ELSEWHERE,
          "the pod was evicted because the node ran low on memory",
          "set the pod's memory request to the amount of memory that the pod needs", _OUTSIDE),
+        ("rejected", _X, _RESTART,
+         "the node refused to run the pod", "run kubectl describe pod to see what the node lacked", _OUTSIDE),
         ("node_lost", _X, _ELSEWHERE,
          "the node does not respond", "check the node with kubectl get nodes or sinfo", _OUTSIDE),
         ("sigterm", _X, _RESTART,
@@ -228,12 +230,12 @@ SIGNATURES = tuple(
          r"|reason:\s*(?:preempted|preempting|preemptionbyscheduler|terminationbykubelet|nodeshutdown|nodelost)"
          r"|(?:status|state)\W{1,4}preempted|preemptionbyscheduler|node is shutting down|imminent node shutdown"
          r"|eventtype\W{1,4}(?:preempt|terminate)|instance/preempted\W{1,4}true|action\W{1,4}terminate\W.{0,40}time"
-         r"|\bhost ec2\b.{0,60}terminated|x-aws-ec2-.{0,20}spot|instance-action", _ELSEWHERE),
+         r"|terminate_on_host_maint|\bhost ec2\b.{0,60}terminated|x-aws-ec2-.{0,20}spot|instance-action", _ELSEWHERE),
         (DECREED, "evicted_disk",
          r"low on resource: ?(?:ephemeral-storage|nodefs|imagefs|inodes)|ephemeral local storage usage exceeds"
-         r"|usage of emptydir .{0,120}exceeds|exceeded its local ephemeral storage"),
+         r"|usage of emptydir .{0,120}exceeds|exceeded its local ephemeral storage|had condition: \[diskpressure"),
         (DECREED, "evicted_memory",
-         r"low on resource: ?(?:memory|pids)"),
+         r"low on resource: ?(?:memory|pids)|had condition: \[(?:memory|pid)pressure"),
         (DECREED, "evicted",
          r"reason:?\s*evicted|\bpod .{0,120}evicted|\bevicting pod|tainteviction|taintmanagereviction"
          r"|marking for deletion pod"),
@@ -246,7 +248,7 @@ SIGNATURES = tuple(
          r"|double[- ]bit ecc|uncorrected ecc error|volatile uncorr|uncorrectable memory error|dram uncorrectable"
          r"|row remap(?:ping|per)? ?(?:failure|failed|error)|ecc error.{0,40}unrecover|hardware memory corruption"
          rf"|\bedac .{{0,20}}\b[1-9]\d* ue |machine check.{{0,60}}(?:uncorrected|{_FATAL})"
-         r"|(?<!no )uncorrectable .{0,30}ecc error"),
+         r"|(?<!no )uncorrectable .{0,30}ecc error|(?:[1-9]\d* (?:new )?|[:}] ?)uncorrectable hardware error"),
         (HARDWARE, "gpu_lost",
          r"fallen off the bus|unable to determine the device handle|gpu is lost|gpu_is_lost|gpu requires reset"
          r"|cudaerrordevicesunavailable|hardware (?:error|failure) (?:detected )?on gpu|unrecoverable gpu"
@@ -266,14 +268,21 @@ SIGNATURES = tuple(
         (HARDWARE, "disk_full_or_storage",
          r"critical medium error|remounting filesystem read-only|detected aborted journal", _ELSEWHERE),
         # ------------------------------------------------ a named cause
+        (CAUSE, "rejected", r"\bpod was rejected: "),
         (CAUSE, "shared_memory",
          r"insufficient shared memory|bus error.{0,120}shm|unable to open shared memory object"
          r"|out of shared memory|raise your shared memory limit"),
         (CAUSE, "shared_memory",
          r"(?:</torch_|/dev/shm/|shared memory segment|posix_fallocate failed).{0,200}no space left"
          r"|no space left.{0,80}/dev/shm/", _RESTART),
+        (CAUSE, "process_limit",
+         r"resource temporarily unavailable|can't start new thread|unable to create (?:new )?(?:native )?thread"
+         r"|pthread_create failed|too many open files|emfile\b|\beagain\b|fork: retry|cannot fork"
+         r"|too many processes|fork rejected|received 0 items of ancdata|libgomp: thread creation failed"
+         r"|\binotify.{0,80}(?:limit reached|no space left)|limit on inotify"),
         (CAUSE, "disk_full_or_storage",
-         r"no space left on device|disk quota exceeded|enospc\b|edquot\b|not enough (?:free )?disk space|disk full"
+         r"no space left on device|disk quota exceeded|enospc\b|edquot\b|not enough (?:free )?disk space"
+         r"|disk (?:is )?full|outofdiskerror|no locks available|cannot send after transport endpoint shutdown"
          r"|pytorchstreamwriter failed|input/output error|stale (?:nfs )?file handle|estale\b|read-only file system"
          r"|transport endpoint is not connected|file write failed|remote i/o error|\berrno 5\]|quota exceeded on"
          r"|nfs: server .{0,80}not responding|lustreerror|buffer i/o error|\berofs\b|ext4-fs error"
@@ -338,10 +347,6 @@ SIGNATURES = tuple(
          r"|not logged in|\b40[13] (?:forbidden|unauthorized)|does not appear to have a file named"
          r"|offlinemodeisenabled|is not a local folder and is not a valid|unable to locate credentials"
          r"|nocredentialserror|no token found|could not automatically determine credentials"),
-        (CAUSE, "process_limit",
-         r"resource temporarily unavailable|can't start new thread|unable to create (?:new )?(?:native )?thread"
-         r"|pthread_create failed|too many open files|emfile\b|\beagain\b|fork: retry|cannot fork"
-         r"|too many processes|fork rejected|received 0 items of ancdata|libgomp: thread creation failed"),
         (CAUSE, "port_in_use",
          r"address already in use|eaddrinuse|port \d+ is (?:already )?in use"),
         (CAUSE, "rendezvous_timeout",
@@ -362,6 +367,7 @@ SIGNATURES = tuple(
          r"|(?:loss|grad)_?\s?scale (?:is too small"
          r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
          r"|probability tensor contains|current loss scale already at minimum"),
+        (CAUSE, "command_not_found", r"executable file not found"),
         (CAUSE, "environment",
          r"no kernel image is available|\bsm_\d{2,3}\b.{0,60}not (?:compatible|supported)|undefined symbol"
          r"|cuda capability .{0,60}(?:is not compatible|no longer support|not supported)"
@@ -539,6 +545,12 @@ EXCEPTIONS = {
     for name in names.split()
 }
 
+# What ends a process, by the number on Linux: a shell reports exit status 128 + number.
+SIGNALS = {
+    1: ("SIGHUP", "sigterm"), 2: ("SIGINT", "interrupted"), 4: ("SIGILL", "sigabrt"), 5: ("SIGTRAP", "sigabrt"),
+    6: ("SIGABRT", "sigabrt"), 7: ("SIGBUS", "segfault"), 8: ("SIGFPE", "sigabrt"), 9: ("SIGKILL", "killed_sigkill"),
+    10: ("SIGUSR1", "sigterm"), 11: ("SIGSEGV", "segfault"), 12: ("SIGUSR2", "sigterm"), 15: ("SIGTERM", "sigterm"),
+}
 # fmt: on
 
 # Advice: an error message followed by advice is evidence, a line that begins with advice is not.
@@ -570,7 +582,7 @@ NEVER = (
     r"|\bscale (?:is |was )?(?:reduced|lowered|decreased)"
     r"""|^\W{0,3}(?:\[rank\d{1,5}\]:)?\[w\d{3,4} \d\d:|\bprompt["']?[:=]|config(?:uration)?["']?[:=] ?\{|restart_on"""
     r"|error raised in its creation task|resuming normal|error[^:]{0,40}(?<!gpu)(?<!device)(?<!rank): 0(?:\.0*)?$"
-    r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm"
+    r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm|(?:revert|fall)ing (?:back )?to poll"
     r"|(?:install|regist|enabl)\w{0,12} .{0,60}\bsig(?:term|usr1)\b"
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
     r"|nan or inf found in input tensor|pip's dependency resolver|not a git repository"

@@ -146,6 +146,8 @@ def test_an_exit_status_alone_says_something(subtests: pytest.Subtests) -> None:
         (127, "command_not_found", "stop"),
         (130, "interrupted", "stop"),
         (143, "sigterm", "restart"),
+        (138, "sigterm", "restart"),
+        (-8, "sigabrt", "restart"),
         (0, "none", "ignore"),
         (1, "unknown", "restart"),
         (77, "unknown", "restart"),
@@ -162,6 +164,61 @@ def test_what_kubernetes_ended_a_pod_for_explains_its_log() -> None:
     assert classify_failure("ConnectionError: gone", pod=killed).category == "host_oom"
     assert classify_failure("", pod=PodState("head", "Failed", False, 0, reason="Evicted")).action == ELSEWHERE
     assert classify_failure("KeyError: 'a'", pod=PodState("head", "Running", True, 0)).category == "python_exception"
+
+
+def test_a_pod_that_its_node_refuses_is_rejected_whatever_the_reason_is_called() -> None:
+    for reason, message, category, action in [
+        ("OutOfmemory", "Pod was rejected: Node didn't have enough resource: memory", "rejected", "restart"),
+        ("SomethingNew", "Pod was rejected: no luck", "rejected", "restart"),
+        (
+            "UnexpectedAdmissionError",
+            "Pod was rejected: Allocate failed: Requested: 2, Available: 1",
+            "rejected",
+            ELSEWHERE,
+        ),
+        ("UnexpectedAdmissionError", "Pod was rejected: nvml: GPU is lost", "gpu_lost", ELSEWHERE),
+    ]:
+        found = classify_failure("", pod=PodState("w", "Failed", False, 0, reason=reason, message=message))
+        assert (found.category, found.action) == (category, action)
+    ran = PodState("w", "Failed", False, 0, reason="SomethingNew", terminated="Error", exit_code=3)
+    assert classify_failure("", exit_code=3, pod=ran).category == "unknown"
+
+
+def test_the_message_of_a_pod_says_why_it_was_evicted_and_what_its_log_does_not() -> None:
+    for message, category in [
+        ("The node was low on resource: memory. Threshold quantity: 100Mi", "evicted_memory"),
+        ("The node had condition: [DiskPressure]. ", "evicted_disk"),
+        ("Taint manager: deleting", "evicted"),
+    ]:
+        evicted = PodState("w", "Failed", False, 0, reason="Evicted", message=message)
+        assert classify_failure("", pod=evicted).category == category
+    wrapped = "failed to start: " * 30
+    for message, log, category in [
+        (wrapped + "nvidia-container-cli: requirement error: cuda>=13.1: unknown", "", "environment"),
+        ('OCI runtime create failed: exec: "train": executable file not found in $PATH', "", "command_not_found"),
+        ("torch.OutOfMemoryError: CUDA out of memory", "step 5/9 loss 0.4", "cuda_oom"),
+        ("torch.OutOfMemoryError: CUDA out of memory", "KeyError: 'a'", "python_exception"),
+    ]:
+        failed = PodState("w", "Failed", False, 0, message=message, terminated="Error", exit_code=128)
+        found = classify_failure(log, exit_code=128, pod=failed)
+        assert found.category == category and (log or found.evidence.endswith(message[-20:]))
+
+
+def test_a_limit_of_inotify_is_not_a_full_disk() -> None:
+    for line in (
+        "inotify_add_watch(/data): No space left on device",
+        "OSError: [Errno 28] inotify watch limit reached",
+    ):
+        assert classify_failure(line).category == "process_limit"
+    assert classify_failure("OSError: [Errno 28] No space left on device").category == "disk_full_or_storage"
+    polls = "tail: inotify cannot be used, reverting to polling: Too many open files"
+    assert classify_failure(polls).category == "none"
+
+
+def test_a_file_system_that_is_gone_is_storage() -> None:
+    for said in ("[Errno 108] Cannot send after transport endpoint shutdown", "[Errno 37] No locks available"):
+        assert classify_failure(f"OSError: {said}: '/data/x'").category == "disk_full_or_storage"
+    assert classify_failure("ray.exceptions.OutOfDiskError: Local disk is full").category == "disk_full_or_storage"
 
 
 # ---------------------------------------------------------------- fingerprint
