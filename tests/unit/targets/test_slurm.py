@@ -96,6 +96,7 @@ def test_each_state_and_reason_stands_for_what_it_is() -> None:
         ("REVOKED", "0:0", "Unknown", None, None),
         ("POWER_UP_NODE", "0:0", "Pending", None, None),
         ("BOOT_FAIL", "0:0", "Failed", None, "node_lost"),
+        ("FAILED", "0:53", "Failed", None, "missing_file"),
     ]:
         found = read_job(line(state=state, code=code))
         assert found is not None
@@ -169,6 +170,9 @@ def test_a_job_that_has_been_ending_for_long_has_ended(tmp_path: Path, monkeypat
     programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=shows(job))
     stands = SlurmTarget("3").read_standing(None)
     assert stands and stands.phase == "Ended"
+    programs(tmp_path, monkeypatch, date="echo 1600000060")  # another clock than ours
+    stands = SlurmTarget("3").read_standing(None)
+    assert stands and stands.phase == "Running"
 
 
 def test_the_first_part_of_a_heterogeneous_job_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

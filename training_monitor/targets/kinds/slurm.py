@@ -49,13 +49,15 @@ _HEAD = regex(
     r" JobName=(?P<name>.*?)(?: HetJobIdSet=\S+)? UserId=[^ ()]+\((?P<user>\d+)\) GroupId=[^ ()]+\(\d+\) "
 )
 _FILES = regex(r" WorkDir=(?P<folder>.*?) StdErr=(?P<err>.*?) StdIn=.*? StdOut=(?P<out>.*?)(?= Power=| \w+=|$)")
-_MOST_NAMED, _LAST_SIGNAL = 5, 64
+_MOST_NAMED, _LAST_SIGNAL = 5, 31
 _HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")  # whatever their reason is
 _PENDING = ("PENDING", "CONFIGURING", "POWER_UP_NODE", "EXPEDITING", "REQUEUED", "REQUEUE_FED", *_HELD)
 _FAILED = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "LAUNCH_FAILED")
 _FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the accounting
 _UNCLEARED = "COMPLETING, because Slurm has not finished cleaning up a node"
-_ENDING_SECONDS = 600.0  # more than between the signals that end a job (KillWait), and than two clocks differ
+_UNSTARTED = "FAILED, because Slurm could not start its script: check its output file and its working directory"
+_OWN_CODES = {"FAILED 0:53": _UNSTARTED}  # no signal: see _code
+_ENDING_SECONDS = 600.0  # more than between the signals that end a job (KillWait)
 _PHASES = {  # any other state is unknown
     **dict.fromkeys(("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "UPDATE_DB"), "Running"),
     **dict.fromkeys(_PENDING, "Pending"),
@@ -63,7 +65,7 @@ _PHASES = {  # any other state is unknown
     "STOPPED": "Suspended",
     "COMPLETED": "Succeeded",
     "CANCELLED": "Stopped",
-    **dict.fromkeys((*_FAILED, "RECONFIG_FAIL"), "Failed"),
+    **dict.fromkeys((*_FAILED, "RECONFIG_FAIL", _UNSTARTED), "Failed"),
     **dict.fromkeys((_FORGOTTEN, _UNCLEARED), "Ended"),
 }
 _NO_REASON = ("None", "NonZeroExitCode")
@@ -75,6 +77,7 @@ _CATEGORIES = {  # of docs/failures.md
     "BOOT_FAIL": "node_lost",
     "OUT_OF_MEMORY": "host_oom",
     "PREEMPTED": "preemption",
+    _UNSTARTED: "missing_file",
 }
 
 
@@ -339,12 +342,14 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
     jobs = [rest for word, rest in lines if word == "job"]
     nodes = [rest.split() for word, rest in lines if word == "nodes"]
     read = tuple(found for job, names in zip(jobs, nodes) if (found := read_job(job, names) or _unread(job)))
-    read = tuple(replace(each, state=_UNCLEARED) if _is_over(each) else each for each in read)
+    now = next((_time(rest) for word, rest in lines if word == "now"), None)
+    read = tuple(replace(each, state=_UNCLEARED) if _is_over(each, now) else each for each in read)
     return tuple(replace(each, is_own=("user", each.user) in lines) for each in read)
 
 
-def _is_over(job: SlurmJob) -> bool:
-    return job.state == "COMPLETING" and time.time() - (job.ended_at or math.inf) > _ENDING_SECONDS
+def _is_over(job: SlurmJob, now: float | None) -> bool:
+    """Whether a job has ended long ago, by the clock of the machine with Slurm's commands: ours may differ."""
+    return job.state == "COMPLETING" and (now or 0.0) - (job.ended_at or math.inf) > _ENDING_SECONDS
 
 
 def refused(said: str) -> TargetUnreachable:
@@ -368,9 +373,8 @@ def read_former(line: str) -> SlurmJob | None:
         return None
     of_array = task if "_" in task else None
     outputs = (f"{folder}/slurm-{task}.out",) if folder.startswith("/") else ()  # unless it names another one
-    return SlurmJob(
-        number, name, state.split()[0], of_array, exit_code=_code(codes), ended_at=_time(end), outputs=outputs
-    )
+    state = _OWN_CODES.get(f"{state} {codes}", state.partition(" ")[0])
+    return SlurmJob(number, name, state, of_array, exit_code=_code(codes), ended_at=_time(end), outputs=outputs)
 
 
 def _code(text: str) -> int | None:
@@ -392,7 +396,7 @@ def read_job(line: str, nodes: Sequence[str] = ()) -> SlurmJob | None:
     return SlurmJob(
         head["id"],
         head["name"],
-        told.get("JobState", "UNKNOWN"),
+        _OWN_CODES.get(f"{told.get('JobState')} {told.get('ExitCode')}", told.get("JobState", "UNKNOWN")),
         f"{array}_{task}" if array and task and task.isdigit() else None,
         None if told.get("Reason") in _NO_REASON else told.get("Reason"),
         _code(told.get("ExitCode", "")),

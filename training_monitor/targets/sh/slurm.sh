@@ -38,6 +38,6 @@ show_jobs() {
       esac
     done
   done
-  printf 'user %s\n' "$(id -u)"
+  printf 'user %s\nnow %s\n' "$(id -u)" "$(date +%s)"
   echo end
 }
