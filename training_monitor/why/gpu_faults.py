@@ -54,6 +54,8 @@ def _faults(gpu: str, sections: list[str], name: str, value: str) -> Iterator[Fi
         if "Uncorrectable" in name or ("Double Bit" in sections and name == "Total"):
             what = f"{where}: {value} uncorrectable ECC errors ({name}) since its driver was loaded"
             yield finding("ecc", what, is_hardware="DRAM" not in name)
+    elif section == "ECC Errors" and value == "Yes":  # SRAM Threshold Exceeded, Channel Repair Pending, ...
+        yield finding("ecc", f"{where}: nvidia-smi reports {name}", is_hardware="Pending" not in name)
     elif section == "Remapped Rows" and name == "Remapping Failure Occurred" and value == "Yes":
         yield finding("ecc", f"{where}: a faulty memory row could not be remapped", is_hardware=True)
     elif value == "Yes" and section in ("Remapped Rows", "Retired Pages") and name.startswith("Pending"):

@@ -24,7 +24,7 @@ _FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
 _STAMPED = regex(r"(?:<\d{1,3}>)?\[\s*(\d{1,12}\.\d{1,9})\]\s+(?:\S{1,100} kernel: )?(.*)", re.ASCII)
 _RECORD = regex(r"\d{1,4},\d{1,18},(\d{1,18}),[^;]{0,40};(.*)", re.ASCII)
 _FACT = regex(r"(up|namespace|log)=(.*)")
-_NVIDIA = regex(r"NVRM: Xid|SXid|NVRM: .{0,120}fallen off")
+_DRIVER = regex(r"NVRM: Xid|SXid|NVRM: .{0,120}fallen off|^(\S{1,40} [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: )")
 _PID = regex(r"\bpid='?(\d{1,10})\b", re.ASCII)
 _KILLED = regex(r"[Oo]ut of memory: Kill(?:ed)? process (\d{1,10}) \((.{0,40}?)\)(?:,| \w|$)", re.ASCII)
 _CHOSEN = regex(r"oom-kill:.{0,400}\btask=(.{0,40}?),pid=(\d{1,10})\b", re.ASCII)
@@ -78,11 +78,12 @@ def _read(said: str, when: str, are_ours: bool) -> Iterator[tuple[str, Finding]]
     def pids(text: str) -> tuple[int, ...]:
         return (int(text),) if are_ours else ()
 
-    if _NVIDIA.search(said):
-        failure, named = classify_failure(said), _PID.search(said)
-        is_hardware = failure is not None and failure.action == "restart_elsewhere"
-        what = f"kernel message, {when}: {said}"
-        yield said, finding("xid", what, is_hardware=is_hardware, pids=pids(named[1]) if named else ())
+    if driver := _DRIVER.search(said):
+        named, what = _PID.search(said), f"kernel message, {when}: {said}"
+        is_hardware = classify_failure(said).action == "restart_elsewhere"
+        if is_hardware or not driver[1]:
+            kind = "gpu" if driver[1] else "xid"
+            yield said, finding(kind, what, is_hardware=is_hardware, pids=pids(named[1]) if named else ())
     elif killed := _KILLED.search(said) or _CHOSEN.search(said):
         name, pid = (killed[2], killed[1]) if "rocess" in killed[0] else (killed[1], killed[2])
         is_limit = "emory cgroup" in said or "CONSTRAINT_MEMCG" in said

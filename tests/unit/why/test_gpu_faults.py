@@ -96,6 +96,10 @@ def test_errors_count_since_the_driver_was_loaded_and_rows_wait_for_a_reset() ->
     assert faults(dram="177") == [
         ("ecc", f"{where}: 177 uncorrectable ECC errors (DRAM Uncorrectable) since its driver was loaded", False)
     ]
+    head, repair = "GPU 0000:0A:00.0\n    ECC Errors\n        Aggregate\n", "        Channel Repair Pending : {}\n"
+    worn = head + "            SRAM Threshold Exceeded : Yes\n" + repair.format("Yes")
+    assert [each.is_hardware for each in parse_gpu_details(worn).findings] == [True, False]
+    assert parse_gpu_details(head + repair.format("No")).findings == ()
     old = """GPU 0000:0A:00.0
     ECC Errors
         Volatile

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from training_monitor.core.errors import ParseError
+from training_monitor.targets.scripts import format_call
 from training_monitor.why.beside import Surroundings
 from training_monitor.why.kernel_log import parse_kernel_log
 from training_monitor.why.ranks import Finding
@@ -38,6 +41,23 @@ def test_an_xid_is_a_fault_of_the_hardware_by_the_table() -> None:
         assert (found.kind, found.is_hardware) == ("xid", is_hardware)
         assert found.text == f"kernel message, 59s ago: {said}"
         assert found.pids == ((1234,) if "pid=1234" in said else ())
+
+
+def test_a_fault_of_any_device_is_one_of_the_hardware_and_a_name_is_none() -> None:
+    for said, is_told in [
+        ("nvidia 0000:19:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer", True),
+        ("nvme 0000:81:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer", False),
+        ("nvidia 0000:19:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer", False),
+        ("amdgpu 0000:68:00.0: amdgpu: GPU reset begin!. Source:  3", True),
+        ("amdgpu 0000:68:00.0: amdgpu: 2 new uncorrectable hardware errors detected in umc block", True),
+        ("amdgpu 0000:68:00.0: amdgpu: 0 uncorrectable hardware errors detected in umc block", False),
+    ]:
+        script = format_call("kernel_log", "select_lines", most=9)
+        selected = subprocess.run(["sh", "-c", script], input=f"[ 8940.1] {said}\n", text=True, capture_output=True)
+        found = read(*selected.stdout.splitlines()).findings
+        assert [(each.kind, each.is_hardware) for each in found] == [("gpu", True)] * is_told
+    [killed] = read("[ 8940.1] Out of memory: Killed process 7 (amdgpu 0000:) total-vm:9kB").findings
+    assert killed.kind == "oom_kill"
 
 
 def test_dmesg_the_journal_and_kmsg_are_read() -> None:
