@@ -41,7 +41,7 @@ _AGENT_STATUS = regex(r"Request failed with status code (\d{3})")
 # Ray 2.60's message for a job whose actor was killed while it waited for resources; Ray has no status for that.
 _CANCELLED = regex(r"Job supervisor actor died: .{0,2000}\bnever ran - it was cancelled before", re.DOTALL)
 _USAGE = regex(r"^ {0,8}(?:Total )?Usage:\s*$")
-_DEMANDS = regex(r"^ {0,8}(?:Pending )?Demands:\s*$")
+_DEMANDS = regex(r"^ {0,8}(?:Pending |Total )?Demands:\s*$")
 _NO_NODE = "no node has reported its resources yet: Ray has just started"
 _TASKS = regex(r"\{(.{1,2000})\}: \d{1,9}\+? pending tasks/actors")
 _AMOUNT = regex(r"'([^']{1,200})': ([\d.e+]{1,40})")

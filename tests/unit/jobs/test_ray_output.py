@@ -124,6 +124,7 @@ def test_the_usage_and_the_demands_of_ray_status_are_read() -> None:
         "Demands:\n {'GPU': 1.0} * 2 (PACK): 1+ pending placement groups\n\nNode: a\n Usage:\n  1.0/4.0 GPU\n"
     )
     groups = "{'GPU': 1.0} * 2 (PACK): 1+ pending placement groups"
+    assert parse_ray_resources(text.replace("Demands:", "Total Demands:")) == RayResources(4, 8, 2, 16, (groups,))
     assert parse_ray_resources(text) == RayResources(4, 8, 2, 16, (groups,))
     text = "Total Usage:\n 1.0/4.0 CPU\n 0B/1GiB memory\n\nPending Demands:\n (no resource demands)\n"
     assert parse_ray_resources(text) == RayResources(0, 0, 1, 4)
