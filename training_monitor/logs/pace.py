@@ -262,13 +262,14 @@ def _seconds(parts: dict[str, str | None]) -> float | None:
 def seconds_between(first: LogTime, second: LogTime) -> float | None:
     """Return the seconds from the first to the second time; None if they cannot be compared or run backwards.
 
-    A clock without a date may pass midnight. Lines of several processes may be a few seconds out of order.
+    A time may pass midnight, a date without a year the New Year. Lines may be a few seconds out of order.
     """
     if first.kind != second.kind:
         return None
     passed = second.seconds - first.seconds
-    if passed < -_DAY / 2 and max(first.seconds, second.seconds) <= _DAY:
-        passed += _DAY
+    for cycle in (_DAY, 366 * _DAY):  # the year 2000 stands for one that is not written
+        if passed < -cycle / 2 and max(first.seconds, second.seconds) <= cycle:
+            passed += cycle
     return max(0.0, passed) if passed >= -_OUT_OF_ORDER else None
 
 

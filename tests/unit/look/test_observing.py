@@ -9,6 +9,7 @@ from training_monitor.core.models import Answer, Checkpoint, Gpu, JobStatus, Job
 from training_monitor.core.results import PodState
 from training_monitor.core.values import Observation, WatchedJob
 from training_monitor.jobs.process_jobs import ProcessView
+from training_monitor.logs.pace import read_log_pace
 from training_monitor.look.kept_looks import Looks
 from training_monitor.look.looks import Look, observation_of, read_watch, view_of_ended
 from training_monitor.targets.proc_stat import Identity
@@ -97,3 +98,9 @@ def test_a_job_that_ended_nobody_knows_how_does_not_run_and_is_not_stalled() -> 
     over = view_of_ended(PodState("7", "Ended", False, 0, reason="COMPLETING", kind="job"))
     seen = observe_job(replace(over, log_age=7200.0), NOW)
     assert seen.is_running is False and judge((seen,), now=NOW).state == "unknown"
+
+
+def test_a_log_without_years_is_measured_across_the_new_year() -> None:
+    lines = ("Dec 31 23:59:40 gpu-1 train[7]: step 10", "Dec 31 23:59:50 gpu-1 train[7]: step 20")
+    pace = read_log_pace("\n".join((*lines, "Jan 01 00:00:00 gpu-1 train[7]: step 30", "Jan 01 00:00:05 saved")))
+    assert (pace.step_interval, pace.step_lag) == (10.0, 5.0)
