@@ -45,7 +45,7 @@ _LOST_GPU = regex(
 _DRIVER_ERRORS = regex(
     r"No devices were found|Failed to initialize NVML|NVIDIA-SMI (?:has failed|couldn't)"
     r"|couldn't communicate with the NVIDIA driver"
-    r"|Driver/library version mismatch|Insufficient Permissions|GPU is lost",
+    r"|Driver/library version mismatch|Insufficient Permissions|GPU is lost|^GPU access blocked",
     re.IGNORECASE,
 )
 

@@ -58,6 +58,7 @@ def test_the_drivers_own_message_is_the_error_of_the_table() -> None:
         "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.",
         "No devices were found",
         "Failed to initialize NVML: Driver/library version mismatch",
+        "GPU access blocked by the operating system",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is running.",
     ]:
         assert parse_gpus(message + "\n") == GpuTable((), message, has_none=message == "No devices were found")
