@@ -61,9 +61,9 @@ _NULL_ROW = "'NoneType' object is not subscriptable"  # how older versions fail 
 READY_EVERY, READY_AT_MOST = 5.0, 30.0
 TOLD_EVERY = 60.0  # seconds between two lines that report the wait
 _NEVER_RUNNING = ("exited", "offline", "unknown", "stopped")
-_NO_IMAGE = regex(
+_NO_START = regex(
     r"manifest unknown|manifest for \S+ not found|pull access denied|repository does not exist|no matching manifest"
-    r"|invalid reference format|no space left on device",
+    r"|invalid reference format|no space left on device|OCI runtime create failed|could not select device driver",
     re.IGNORECASE,
 )
 
@@ -466,7 +466,7 @@ def _look_at(instance_id: str, ssh_timeout: float, runner: Transport, clock: Clo
     seen = clean_line(f"{status or 'no status yet'}{f': {said}' if said else ''}")
     if is_scheduled(row):
         return _Boot(f"{seen}, waiting for a free GPU of its machine")
-    if status in _NEVER_RUNNING or is_stopped(row) or (status != "running" and _NO_IMAGE.search(f"{said}")):
+    if status in _NEVER_RUNNING or is_stopped(row) or (status != "running" and _NO_START.search(f"{said}")):
         return _Boot(
             seen, end=CommandFailed(f"instance {instance_id} cannot start: {seen}", hint="use another machine")
         )
