@@ -164,7 +164,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             "ask the administrator to renew the node's certificate: the API server does not accept it",
         ),
         (
-            r"error dialing backend|dial tcp \S+:10250",
+            r"error dialing backend|dial tcp \S+:10250|\(NotFound\): nodes \"",
             "check the pod's node (kubectl get nodes): the API server cannot reach it",
         ),
         AccessDenied,
