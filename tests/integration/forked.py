@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 import training_monitor
 from tests.integration.conftest import MARK
+from training_monitor.__main__ import main as begin
 from training_monitor.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -32,11 +33,30 @@ def command(_: Sequence[str]) -> int:
     return main()
 
 
+def program(_: Sequence[str]) -> int:
+    """As `python3 -m training_monitor` does, which has more to do with signals."""
+    return begin()
+
+
+def without_stdin(argv: Sequence[str]) -> int:
+    os.close(0)
+    sys.stdin = None
+    return program(argv)
+
+
 class Forked:
     """A process that goes on meanwhile."""
 
     def __init__(self, process: multiprocessing.process.BaseProcess) -> None:
         self._process = process
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        return self.wait(0)
 
     def wait(self, seconds: float) -> int | None:
         """Its exit status, negative for a signal; None while it goes on after all these seconds."""
@@ -44,9 +64,9 @@ class Forked:
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        if self._process.exitcode is None and self._process.pid:
+        if self._process.exitcode is None:
             with suppress(ProcessLookupError):  # the fork server has just seen it end
-                os.kill(self._process.pid, number)
+                os.kill(self.pid, number)
 
 
 @contextmanager
