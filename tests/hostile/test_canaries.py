@@ -33,11 +33,11 @@ from training_monitor.jobs.process_jobs import start_process_job
 ROOT = Path(__file__).parents[2]
 LONGEST = 40.0  # seconds of a command that ends by itself, on a busy machine
 ENDLESS = {"web", "top", "metrics", "rent worker", "restart", "rent sweep", "demo", "watch", "doctor", "mcp"}
-ENOUGH = 6.0  # seconds of one that does not
+ENOUGH = 4.0  # seconds of one that does not
 AT_ONCE = 8
 # These show a training as text and in JSON; of the others, every other one answers in JSON.
-OF_A_TRAINING = ("check", "why", "wait", "status", "logs", "fleet", "metrics", "run", "restart", "watch", "health")
-OF_A_POD = ("check", "logs", "fleet", "run", "upload", "doctor")  # of which kubectl says what all commands would get
+OF_A_TRAINING = ("check", "why", "status", "logs", "run", "watch")
+OF_A_POD = ("check", "fleet", "run", "doctor")  # of which kubectl says what all commands would get
 FAILING = '#!/bin/sh\necho "$0 $*" >>{words}\ncat {texts} >&2\nexit 1\n'
 TRAIN = """\
 import sys, time
