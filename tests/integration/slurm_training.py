@@ -65,7 +65,7 @@ for step in range(last + 1, 101):
         os.system("scontrol requeue $SLURM_JOB_ID")
         time.sleep(1000)
 """
-TIMES = ("--retry-delay", "0.3", "--interval", "0.5", "--stall-after", "2", "--roll-call-timeout", "0", "--json")
+TIMES = ("--retry-delay", "0.3", "--interval", "1", "--stall-after", "2", "--roll-call-timeout", "0", "--json")
 
 
 @pytest.fixture(scope="module", name="cluster")

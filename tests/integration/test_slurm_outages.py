@@ -144,13 +144,13 @@ def test_there_is_one_job_through_kills_of_the_supervisor_and_of_slurmctld(train
     census, chance = Census(training.folder), random.Random(48)
     census.start()
     try:
-        for kill in range(4):
+        for kill in range(3):
             supervisor = training.supervise()
             with pytest.raises(subprocess.TimeoutExpired):
                 supervisor.wait(chance.uniform(0.5, 4.0))
             supervisor.send_signal(signal.SIGKILL)
             supervisor.communicate()
-            if kill == 2:
+            if kill == 1:
                 wait_until_saved(slurm)
                 slurm.kill("slurmctld")
                 time.sleep(1)
@@ -160,7 +160,7 @@ def test_there_is_one_job_through_kills_of_the_supervisor_and_of_slurmctld(train
         census.done.set()
         census.join()
     assert result["success"] and result["final_step"] == 100, said
-    assert census.most == 1 and census.looks > 100
+    assert census.most == 1 and census.looks > 50
     jobs = [job for job, _, _ in training.began()]
     assert len(jobs) == len(set(jobs)) == len(result["attempts"]), (training.began(), said)
     assert slurm.ask("squeue", "--noheader") == ""
