@@ -210,6 +210,7 @@ def test_root_writes_nothing_through_a_link_in_place_of_an_answer(shell: Path, a
     assert file.read_text() == "kept" and os.listdir(folder) == [] and device.is_char_device()
 
 
+@in_shell("dash")
 @pytest.mark.parametrize("kind", ["link", "open to others", "of root", "a file", "a pipe"])
 def test_a_folder_that_is_not_the_user_s_own_is_not_used(shell: Path, answers: Path, tmp_path: Path, kind: str) -> None:
     other = tmp_path / "other"
@@ -365,6 +366,7 @@ def program(path: Path, text: str, user: int = USER) -> None:
     new.rename(path)
 
 
+@in_shell("dash")
 def test_a_py_spy_beside_the_python_of_another_user_is_not_executed(shell: Path, open_path: Path, proof: Path) -> None:
     python = own_python(open_path / "bin")
     program(python.with_name("py-spy"), EVIL.format(proof=proof))
@@ -373,6 +375,7 @@ def test_a_py_spy_beside_the_python_of_another_user_is_not_executed(shell: Path,
     assert not proof.exists()
 
 
+@in_shell("bash")
 def test_a_link_to_roots_program_in_a_users_folder_is_not_run(shell: Path, open_path: Path, proof: Path) -> None:
     """The link may be another one a moment later."""
     python = own_python(open_path / "bin")
@@ -383,6 +386,7 @@ def test_a_link_to_roots_program_in_a_users_folder_is_not_run(shell: Path, open_
     assert not proof.exists()
 
 
+@in_shell("busybox")
 def test_a_folder_of_another_user_above_is_enough(shell: Path, open_path: Path, proof: Path) -> None:
     python = own_python(open_path / "theirs" / "bin")
     program(python.with_name("py-spy"), EVIL.format(proof=proof), user=0)
@@ -393,6 +397,7 @@ def test_a_folder_of_another_user_above_is_enough(shell: Path, open_path: Path, 
     assert not proof.exists()
 
 
+@in_shell("bash")
 def test_one_in_folders_of_root_is_executed(shell: Path, proof: Path) -> None:
     """An installation of the administrator's is used by root for the trainings of all users."""
     folder = Path(f"/opt/roll-call-{os.getpid()}")
@@ -407,6 +412,7 @@ def test_one_in_folders_of_root_is_executed(shell: Path, proof: Path) -> None:
         shutil.rmtree(folder)
 
 
+@in_shell("busybox")
 def test_a_user_s_own_py_spy_is_used_by_that_user(shell: Path, open_path: Path, proof: Path) -> None:
     """Also where a group may write into the folder, as on many systems by default."""
     folder = open_path / "bin"
@@ -419,6 +425,7 @@ def test_a_user_s_own_py_spy_is_used_by_that_user(shell: Path, open_path: Path, 
     assert proof.exists()
 
 
+@in_shell("dash")
 def test_what_a_process_runs_is_not_executed_where_its_user_can_change_it(shell: Path, open_path: Path) -> None:
     """What /proc/PID/exe is at one moment, a Python 3.14 of root, it may not be at the next."""
     folder = open_path / "bin"
@@ -508,12 +515,14 @@ def test_a_program_is_received_in_tmp(shell: Path) -> None:
     assert folder.startswith("/tmp/training-monitor-") and name == "py-spy", done
 
 
+@in_shell("busybox")
 def test_where_tmp_takes_no_programs_another_folder_does(shell: Path) -> None:
     done = receive(shell, "/tmp", "/var/tmp", options="noexec,mode=1777", before="mount -t tmpfs tmpfs /dev/shm")
     folder, name = done.stdout.split()
     assert folder.startswith("/dev/shm/training-monitor-") and name == "py-spy", done
 
 
+@in_shell("bash")
 def test_where_no_folder_takes_programs_it_says_so_and_leaves_nothing(shell: Path) -> None:
     done = receive(
         shell, "/tmp", "/var/tmp", "/dev/shm", "/root", options="noexec,mode=1777",
@@ -523,6 +532,7 @@ def test_where_no_folder_takes_programs_it_says_so_and_leaves_nothing(shell: Pat
     assert "training-monitor" not in done.stdout, done
 
 
+@in_shell("dash")
 def test_a_full_tmp_leaves_no_piece(shell: Path) -> None:
     done = receive(shell, "/tmp", options="size=1m,mode=1777", before="trap 'ls /tmp' EXIT")
     assert done.returncode == 1 and done.stdout == ""
