@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sqlite3
@@ -120,16 +121,13 @@ def test_the_listing_of_the_queue_shows_it_escaped(store: Store, capsys: pytest.
 # ---------------------------------------------------------------- what others could have changed
 
 
-@pytest.mark.parametrize("name", ["", "locks", "training_monitor.db"])
-@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
-def test_what_others_can_write_to_is_refused_with_the_command_that_mends_it(
-    store: Store, folder: Path, name: str, mode: int
-) -> None:
-    (folder / name).chmod(mode)
-    with pytest.raises(StateError, match=f"mode 0{mode:o}.*chmod go-w {folder / name}"):
+def test_what_others_can_write_to_is_refused_with_the_command_that_mends_it(store: Store, folder: Path) -> None:
+    for name, mode in itertools.product(("", "locks", "training_monitor.db"), (0o720, 0o702, 0o777)):
+        (folder / name).chmod(mode)
+        with pytest.raises(StateError, match=f"mode 0{mode:o}.*chmod go-w {folder / name}"):
+            Store(str(folder))
+        (folder / name).chmod(mode & ~0o022)
         Store(str(folder))
-    (folder / name).chmod(mode & ~0o022)
-    Store(str(folder))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
@@ -205,8 +203,11 @@ def test_what_is_no_lock_file_is_neither_opened_nor_emptied(
 # ---------------------------------------------------------------- damage
 
 
+MANY = 150
+
+
 def fill(store: Store) -> None:
-    for number in range(300):
+    for number in range(MANY):
         store.save_run(f"run {number}", {"number": number, "text": "x" * 500}, finished=False)
         store.add_look(f"run {number}", EPOCH, {"text": "y" * 500})
     change(store, "PRAGMA wal_checkpoint(TRUNCATE)")
@@ -218,27 +219,26 @@ def test_what_can_be_read_of_a_malformed_file_goes_on_in_a_new_one(
     fill(store)
     whole = Path(store.path).read_bytes()
     [(page, size)] = sqlite3.connect(store.path).execute("SELECT rootpage, 4096 FROM sqlite_master WHERE name = 'runs'")
-    middle = whole.index(b'"number": 150')
+    middle = whole.index(b'"number": 75')
     damaged = bytearray(whole)
     damaged[middle // size * size : middle // size * size + size] = b"\xff" * size
     Path(store.path).write_bytes(damaged)
     with pytest.raises(StateError, match="damaged .*corrupt-1, and .* of its rows were kept. Try: run the command"):
-        for number in range(300):
+        for number in range(MANY):
             store.load_run(f"run {number}", dict)
-    runs = [store.load_run(f"run {number}", dict) for number in range(300)]
-    assert sum(run is not None for run in runs) > 280 and runs[0] and runs[299] and runs[150] is None
-    assert len(store.looks("run 150")) == 1
+    runs = [store.load_run(f"run {number}", dict) for number in range(MANY)]
+    assert sum(run is not None for run in runs) > MANY - 20 and runs[0] and runs[-1] and runs[75] is None
+    assert len(store.looks("run 75")) == 1
     assert Path(f"{store.path}.corrupt-1").read_bytes() == bytes(damaged)
     assert not os.path.exists(f"{store.path}.new")
 
 
-@pytest.mark.parametrize("content", [b"no database " * 999, b"SQLite format 3\0" + b"\xff" * 4080, b"\0" * 5000])
-def test_a_file_that_is_no_database_is_kept_and_a_command_goes_on(store: Store, folder: Path, content: bytes) -> None:
+def test_a_file_that_is_no_database_is_kept_and_a_command_goes_on(store: Store, folder: Path) -> None:
     """In a process of its own: under pytest, a log is set up."""
     command = [sys.executable, "-m", "training_monitor", "rent", "queue"]
-    for number in (1, 2):
+    for number, content in enumerate((b"no database " * 999, b"SQLite format 3\0" + b"\xff" * 4080, b"\0" * 5000), 1):
         Path(store.path).write_bytes(content)
-        for is_told in (True, False):
+        for is_told in (True, False) if number == 1 else (True,):
             done = subprocess.run(command, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
             assert (f"renamed to {store.path}.corrupt-{number}" in done.stderr) is is_told
@@ -251,10 +251,10 @@ def test_a_cut_file_loses_no_more_than_what_was_cut(store: Store) -> None:
     fresh = Store(store.folder)
     for _ in range(2):
         try:
-            runs = [fresh.load_run(f"run {number}", dict) for number in range(300)]
+            runs = [fresh.load_run(f"run {number}", dict) for number in range(MANY)]
         except StateError as error:
             assert "go on" in error.what
-    assert sum(run is not None for run in runs) > 50
+    assert sum(run is not None for run in runs) > 25
 
 
 def test_threads_that_meet_a_damaged_file_at_once_set_it_aside_once(store: Store, folder: Path) -> None:
@@ -275,19 +275,6 @@ def test_threads_that_meet_a_damaged_file_at_once_set_it_aside_once(store: Store
         thread.join()
     assert failures == [] and not (folder / "training_monitor.db.corrupt-2").exists()
     assert all(store.load_run(f"run {number}", dict) == {"number": number} for number in range(8))
-
-
-def test_a_record_that_was_cut_does_not_keep_the_others(store: Store) -> None:
-    for name in ("one", "two"):
-        store.save_run(name, {"phase": "watching"}, finished=False)
-    for _ in (1, 2):
-        change(store, "UPDATE runs SET state = substr(state, 1, 9) WHERE key = 'one'")
-        assert store.load_run("one", dict) is None
-        store.save_run("one", {"phase": "starting"}, finished=False)
-    assert store.load_run("two", dict) == {"phase": "watching"}
-    with store.transaction() as execute:
-        kept = execute("SELECT key, state FROM runs WHERE key LIKE '%corrupt%' ORDER BY key")
-    assert kept == [("one.corrupt-1", '{"phase":'), ("one.corrupt-2", '{"phase":')]
 
 
 # ---------------------------------------------------------------- disks
