@@ -1,4 +1,4 @@
-"""Memory used by the worst replies: at most 60 MB more than a small reply to the same command."""
+"""Memory used by the worst replies: at most 60 MB more than a small reply."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ WORST = (
     "100 MB of errors",
 )
 QUICK = {
-    "gpu": (ENDLESS, ROWS),
-    "check": ("a million rows", ROWS),
+    "gpu": (ENDLESS,),
+    "check": ("a million rows",),
     "watch log": (ROWS,),
     "status job": (ROWS,),
     "fleet": ("5 MiB of rows",),
     "metrics": (ROWS,),
-    "why": (ENDLESS, ROWS),
+    "why": (ROWS,),
 }
 PROGRAM = """\
 import sys
@@ -74,8 +74,8 @@ def peak_mb(world: World, name: str, mode: str) -> tuple[float, str]:
 
 def test_the_worst_answers_cost_little_memory(world: World) -> None:
     found, failures = [], []
+    small, _ = peak_mb(world, "check", "good")
     for name, modes in dict.fromkeys(COMMANDS, WORST).items() if EVERYTHING else QUICK.items():
-        small, _ = peak_mb(world, name, "good")
         for mode in modes:
             tried()
             peak, said = peak_mb(world, name, mode)
