@@ -132,11 +132,11 @@ def parameters(call: Any) -> list[inspect.Parameter]:
 def sweep(name: str, call: Any, valid: dict[str, Callable[[], Any]]) -> Iterator[str]:
     """Call with bad values for each parameter, and fitting ones for the others.
 
-    Parameters take turns: each has half of the values, and with TRAINING_MONITOR_FUZZ all.
+    Parameters take turns: each has a third of the values, and with TRAINING_MONITOR_FUZZ all.
     """
     wanted = parameters(call)
     for at, parameter in enumerate(wanted):
-        for bad in BAD if os.environ.get("TRAINING_MONITOR_FUZZ") else BAD[at % 2 :: 2]:
+        for bad in BAD if os.environ.get("TRAINING_MONITOR_FUZZ") else BAD[at % 3 :: 3]:
             given = {each.name: valid[each.name]() if each.name in valid else None for each in wanted if needs(each)}
             if (parameter.name in OUTSIDE and bad is None) or (takes_function(parameter) and callable(bad)):
                 continue  # this machine itself, or a function of the caller's own
