@@ -389,7 +389,7 @@ class World:
 
     def record(self, names: Container[str] | None) -> None:
         """Let the real sh answer each command once."""
-        clock = FastClock(real=0.05)
+        clock = FastClock(real=0.2)
         with pytest.MonkeyPatch.context() as patches:
             clock.install(patches)
             for module in (looks, health_report):
