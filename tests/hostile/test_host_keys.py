@@ -117,20 +117,19 @@ WAYS: tuple[Callable[[Client, str], None], ...] = (
 def test_only_the_users_files_count_where_they_know_the_host(
     client: Client, way: Callable[[Client, str], None]
 ) -> None:
-    for kind in ("another", "another type"):
-        for remembered in (False, True):  # our own file holds what the host shows, from before
-            tried()
-            client.ours.parent.mkdir(exist_ok=True, mode=0o700)
-            client.ours.unlink(missing_ok=True)
-            if remembered:
-                client.write(f"{client.name},the-cluster {client.key('right')}", file=client.ours)
-            way(client, client.key(kind))
-            files = {path: path.read_text() for path in (*client.folder.iterdir(), client.ours) if path.is_file()}
-            error = client.reach()
-            assert error and "ssh-keygen -R" in error, (kind, remembered, error)
-            now = {path: path.read_text() for path in (*client.folder.iterdir(), client.ours) if path.is_file()}
-            assert now == files
-    client.ours.unlink()
+    for kind, remembered in (("another", True), ("another type", False)):
+        tried()
+        client.ours.parent.mkdir(exist_ok=True, mode=0o700)
+        client.ours.unlink(missing_ok=True)
+        if remembered:  # our own file holds what the host shows, from before
+            client.write(f"{client.name},the-cluster {client.key('right')}", file=client.ours)
+        way(client, client.key(kind))
+        files = {path: path.read_text() for path in (*client.folder.iterdir(), client.ours) if path.is_file()}
+        error = client.reach()
+        assert error and "ssh-keygen -R" in error, (kind, remembered, error)
+        now = {path: path.read_text() for path in (*client.folder.iterdir(), client.ours) if path.is_file()}
+        assert now == files
+    client.ours.unlink(missing_ok=True)
     way(client, client.key("right"))
     before = client.file.read_text() if client.file.exists() else ""
     assert client.reach() is None
@@ -197,7 +196,7 @@ def test_the_users_configuration_is_read_once_for_a_shared_connection(client: Cl
 # ---------------------------------------------------------------- the folder of sockets and keys
 
 
-@pytest.mark.parametrize("mode", [0o720, 0o702, 0o722, 0o770, 0o777, 0o1777, 0o772])
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o1777])
 def test_a_folder_to_which_others_can_write_holds_no_sockets_and_no_keys(client: Client, mode: int) -> None:
     tried(2)
     state, sockets = client.ours.parent, Path(runtime_dir())
