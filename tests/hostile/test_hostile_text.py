@@ -48,9 +48,11 @@ def test_nothing_that_lies_gets_through_a_line(face: str) -> None:
 
 
 def test_every_character_that_unicode_calls_a_format_is_not_shown() -> None:
-    formats = [char for char in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(char) in ("Cf", "Cc", "Zl")]
+    every = [*map(chr, range(sys.maxunicode + 1))]
+    formats = [char for char in every if unicodedata.category(char) in ("Cf", "Cc", "Zl")]
     assert {shown(f"a{char}b") for char in formats} <= {"ab", "a?b", "a b"}
-    assert all(shown(f"a{char}").isprintable() for char in map(chr, range(sys.maxunicode + 1)))
+    for first in range(0, len(every), 4096):
+        assert shown("a".join(every[first : first + 4096])).isprintable(), first
     everything = "".join(LIARS.values())
     assert set(shown(everything)) <= {" ", "?"}
 
