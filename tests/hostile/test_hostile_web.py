@@ -17,7 +17,7 @@ import pytest
 
 from tests.hostile.texts import HOSTILE, harm_in
 from tests.hostile.tries import tried
-from tests.integration.browser import a_browser
+from tests.integration.browser import Browser, a_browser
 from tests.integration.web_pages import Served, request, served
 from tests.unit.core.test_masking import forms
 from tests.unit.ui.snapshots import NOW, SNAPSHOT, member
@@ -75,6 +75,12 @@ def page() -> Iterator[Served]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with a_browser() as found:
+        yield found
+
+
 def texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
@@ -112,28 +118,27 @@ def test_an_event_cannot_be_forged_by_a_text(page: Served) -> None:
     assert kinds == ["retry", "id", "event", "data"]
 
 
-def test_the_page_shows_them_as_texts(page: Served) -> None:
-    with a_browser() as browser:
-        browser.open(f"http://{page.host}{page.links[-1]}")
-        browser.wait("all are there", lambda: len(browser.all("tbody tr")) == len(TEXTS))
-        browser.complaints()
-        browser.addresses()
-        views = ["#/", "#/alerts", "#/cost", *(f"#/member/{id_of(row.key)}" for row in Hostile.rows[: len(MARKUP)])]
-        for view in views:
-            tried()
-            browser.run("location.hash = arguments[0]", view)
-            if view.startswith("#/member"):
-                browser.wait("its log", lambda: len(browser.text("pre").splitlines()) > 1)
-                browser.wait("its charts", lambda: len(browser.all("svg.chart")) > 5)
-            assert browser.run("return window.hit") is None
-            strange = "script:not([src='/app.js']), iframe, base, style, img:not([src='/icon.svg']), object, embed"
-            assert browser.all(strange) == [] and browser.run("return Object.prototype.whole") is None
-            assert browser.run("return [...document.links].every((link) => link.getAttribute('href').startsWith('#'))")
-            assert harm_in(browser.text().replace("\n", " ").replace("\t", " ")) == ""
-        browser.run("location.hash = '#/'")
-        browser.wait("they are shown as they are", lambda: MARKUP[0] in browser.text("tbody"))
-        assert browser.complaints() == []
-        assert all(url.startswith((f"http://{page.host}/", "data:", "about:")) for url in browser.addresses())
+def test_the_page_shows_them_as_texts(browser: Browser, page: Served) -> None:
+    browser.open(f"http://{page.host}{page.links[-1]}")
+    browser.wait("all are there", lambda: len(browser.all("tbody tr")) == len(TEXTS))
+    browser.complaints()
+    browser.addresses()
+    views = ["#/", "#/alerts", "#/cost", *(f"#/member/{id_of(row.key)}" for row in Hostile.rows[: len(MARKUP)])]
+    for view in views:
+        tried()
+        browser.run("location.hash = arguments[0]", view)
+        if view.startswith("#/member"):
+            browser.wait("its log", lambda: len(browser.text("pre").splitlines()) > 1)
+            browser.wait("its charts", lambda: len(browser.all("svg.chart")) > 5)
+        assert browser.run("return window.hit") is None
+        strange = "script:not([src='/app.js']), iframe, base, style, img:not([src='/icon.svg']), object, embed"
+        assert browser.all(strange) == [] and browser.run("return Object.prototype.whole") is None
+        assert browser.run("return [...document.links].every((link) => link.getAttribute('href').startsWith('#'))")
+        assert harm_in(browser.text().replace("\n", " ").replace("\t", " ")) == ""
+    browser.run("location.hash = '#/'")
+    browser.wait("they are shown as they are", lambda: MARKUP[0] in browser.text("tbody"))
+    assert browser.complaints() == []
+    assert all(url.startswith((f"http://{page.host}/", "data:", "about:")) for url in browser.addresses())
 
 
 WAYS = """
@@ -168,8 +173,8 @@ class OtherSite(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_page_of_another_site_gets_nothing(page: Served) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), OtherSite) as other, a_browser() as browser:
+def test_a_page_of_another_site_gets_nothing(browser: Browser, page: Served) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), OtherSite) as other:
         threading.Thread(target=other.serve_forever, daemon=True).start()
         browser.open(f"http://{page.host}{page.links[-1]}")  # somebody is signed in
         browser.one("tbody tr")
