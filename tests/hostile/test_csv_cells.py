@@ -6,8 +6,6 @@ import csv
 import io
 from pathlib import Path
 
-import pytest
-
 from tests.hostile.texts import HOSTILE, LEGITIMATE, harm_in
 from tests.hostile.tries import tried
 from tests.unit.runs.test_csv_export import matrix, row, shot
@@ -20,19 +18,7 @@ FORMULAS = [
     for sign in "=+-@＝＋－＠"
     for blank in ("", " ", "  ", "\t", "\r", "\n", "\x0b", "\xa0")
 ]
-FORMULAS += [
-    "\u200b=1",
-    "\ufeff=1",
-    "\u202e@x",
-    "\x1b[31m+1",
-    "-0.5",
-    "\t=1",
-    "\r=1",
-    '=HYPERLINK("http://x","y")',
-    "'=1",
-    "''=1",
-    " '=1",
-]
+FORMULAS += ["\u200b=1", "\ufeff=1", "\u202e@x", "\x1b[31m+1", "-0.5", '=HYPERLINK("http://x")', "'=1", "''=1", " '=1"]
 TEXTS = [*FORMULAS, *LEGITIMATE, "it's", "'quoted'", "'", "''", "", "a,b", 'a"b', "a;=1", "1.5", "nan"]
 
 
@@ -64,10 +50,13 @@ def test_the_history_has_texts_and_numbers() -> None:
         assert _read(file.getvalue())[1] == [shown(text), shown(text), "-0.5", ""]
 
 
-@pytest.mark.parametrize("text", [*TEXTS, *HOSTILE])
-def test_the_file_of_a_run_has_texts_and_numbers(tmp_path: Path, text: str) -> None:
-    RunCsv(str(tmp_path)).write(shot(row("a", phase=text, wandb_url=text, metrics={"loss": -0.5})))
-    found = matrix(tmp_path, "a")[0]
-    for cell in (found["Phase"], found["Wandb URL"]):
-        assert not _is_calculated(cell) and not harm_in(cell) and cell.removeprefix("'") == shown(text[:500])
-    assert found["CPU"] == "99.123"
+def test_the_file_of_a_run_has_texts_and_numbers(tmp_path: Path) -> None:
+    for number, text in enumerate((*TEXTS, *HOSTILE)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        RunCsv(str(folder)).write(shot(row("a", phase=text, wandb_url=text, metrics={"loss": -0.5})))
+        found = matrix(folder, "a")[0]
+        for cell in (found["Phase"], found["Wandb URL"]):
+            assert not _is_calculated(cell) and not harm_in(cell), text
+            assert cell.removeprefix("'") == shown(text[:500]), text
+        assert found["CPU"] == "99.123"
