@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Place, Surroundings, parent_of, pids, plain, wait_until
+from tests.integration.conftest import KINDS as EVERY, Place, Surroundings, parent_of, pids, plain, wait_until
 from training_monitor.core.errors import CommandFailed, CommandTimedOut, TargetNotFound
 from training_monitor.core.models import Answer, Reply
 from training_monitor.targets.asking import MAX_ANSWER_BYTES, ask, ask_many
 
+KINDS = ("local",)  # of targets; what a way to a target could change is tried on every kind
+ON_EVERY_KIND = pytest.mark.parametrize("target", EVERY, indirect=True)
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
 NEEDED = ("sh", "head", "sleep", "cat")
 STUBBORN = "trap '' TERM; (trap '' TERM; sleep 61 & sleep 62) & sleep 63; echo never"
@@ -79,6 +81,7 @@ def full_folder(tmp_path: Path) -> Iterator[str]:
 
 
 class TestAsking:
+    @ON_EVERY_KIND
     def test_answers_come_back_in_order_with_output_exit_status_and_duration(self, target: Place) -> None:
         questions = [plain("sleep 0.5; echo slow"), plain("echo no >&2; exit 3"), plain("printf last")]
         slow, failed, last = ask(target.address, *questions)
@@ -98,6 +101,7 @@ class TestAsking:
         answers = ask(target.address, *questions)
         assert [(each.get().output, each.exit_code) for each in answers] == [(f"{n}\n", n) for n in range(40)]
 
+    @ON_EVERY_KIND
     def test_output_that_looks_like_frames_forges_nothing(self, target: Place) -> None:
         seen = only(ask(target.address, plain("tr '\\0' ' ' </proc/$PPID/environ; echo; cat /proc/$PPID/cmdline")))
         old = (re.findall(r"\b[0-9a-f]{24}\b", seen.output) or ["0123456789abcdef01234567"])[0]
@@ -111,6 +115,7 @@ class TestAsking:
         assert "begin" in first and not re.search(r"\b[0-9a-f]{24} ", first)
         assert second == "true\n"
 
+    @ON_EVERY_KIND
     def test_questions_that_hang_end_at_their_limit_and_the_others_answer(self, target: Place) -> None:
         started = time.monotonic()
         answers = ask(target.address, plain("sleep 60", 1), plain("echo here"), plain(STUBBORN, 1), plain("echo there"))
@@ -126,6 +131,7 @@ class TestAsking:
         assert time.monotonic() - started < 30
         assert (left.get().output, other.get().output) == ("ready\n", "there\n")
 
+    @ON_EVERY_KIND
     def test_any_bytes_but_nul_come_back(self, target: Place) -> None:
         script = "".join(f"\\{number:03o}" for number in range(256))
         expected = bytes(range(1, 256)).decode("utf-8", "replace")
@@ -135,6 +141,7 @@ class TestAsking:
     def test_line_ends_come_back_as_they_are(self, local: Place, text: str) -> None:
         assert only(ask(local.address, plain(f"printf '%s' '{text}'"))).output == text
 
+    @ON_EVERY_KIND
     def test_three_mebibytes_come_back_intact(self, target: Place) -> None:
         count = "head -c 3145728 /dev/zero | tr '\\0' x"
         long, short = outputs(ask(target.address, plain(count), plain("echo short")))
@@ -146,11 +153,13 @@ class TestAsking:
         assert (long.known, short.get().output) == (False, "short\n")
         assert str(MAX_ANSWER_BYTES) in (long.error or "")
 
+    @ON_EVERY_KIND
     def test_an_endless_output_is_cut_off(self, target: Place) -> None:
         endless, short = ask(target.address, plain("while :; do echo xxxxxxxxxxxxxxxx; done", 3), plain("echo short"))
         assert (endless.known, short.get().output) == (False, "short\n")
         assert wait_until(lambda: not target.surroundings.processes(), 5), target.surroundings.processes()
 
+    @ON_EVERY_KIND
     def test_a_script_is_taken_literally(self, target: Place) -> None:
         text = 'it\'s "quoted" `rm -rf nothing` $(echo no) $HOME \\n %s ; | & ünïcödé 训练 🚀\n  second line\n'
         script = f"cat <<'END'\n{text}END"
@@ -163,6 +172,7 @@ class TestAsking:
         assert [answer.known for answer in answers] == [True] * 6
         assert all(answer.exit_code for answer in answers[:2])
 
+    @ON_EVERY_KIND
     def test_a_script_can_be_long_and_one_that_is_too_long_is_unknown(self, target: Place) -> None:
         scripts = [f": '{'x' * size}'\necho done" for size in (120_000, MIB // 2)]
         long, too_long, short = ask(target.address, *map(plain, scripts), plain("echo short"))
@@ -172,6 +182,7 @@ class TestAsking:
     def test_the_stdin_of_a_script_is_empty(self, target: Place) -> None:
         assert outputs(ask(target.address, plain("cat; echo end"), plain("echo next"))) == ["end\n", "next\n"]
 
+    @ON_EVERY_KIND
     def test_no_argv_on_the_target_shows_a_script(self, target: Place) -> None:
         done, word = target.folder / "done", f"hunter-{os.urandom(8).hex()}"
         script = f"SECRET={word}; echo ready >'{target.folder}/ready'; until [ -e '{done}' ]; do sleep 0.05; done"
@@ -186,6 +197,7 @@ class TestAsking:
             looking.join()
         assert seen.output.splitlines()[0] == "0"
 
+    @ON_EVERY_KIND
     def test_sh_head_sleep_and_cat_are_all_it_needs(self, target: Place) -> None:
         target.set_environment({"PATH": restricted_path(target.folder / "bin")})
         answers = ask(target.address, plain("echo $PATH"), plain("exit 3"), plain("sleep 60", 0.5))
@@ -208,6 +220,7 @@ class TestAsking:
         first, second = outputs(ask(target.address, plain(script), plain("echo fine")))
         assert first.startswith("full\n") and second == "fine\n"
 
+    @pytest.mark.parametrize("target", ["local", "over_ssh"], indirect=True)
     def test_twenty_asks_leave_no_process_behind(self, target: Place, orphans: Callable[[], list[str]]) -> None:
         for _ in range(2):
             ask_many([target.address] * 10, plain("echo one"), plain("sleep 0.01; echo two"))
