@@ -206,7 +206,7 @@ def make_world(
     service = {
         "remote_root": str(tmp_path / "machine"),
         "lease_seconds": 2,
-        "check_interval": 0.5,
+        "check_interval": 1,
         "create_timeout": 15,
         "ready_timeout": 180,
         "retry_wait": 0.3,
