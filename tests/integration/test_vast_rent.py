@@ -13,7 +13,7 @@ import pytest
 from tests.fakes import FakeClock
 from tests.integration.conftest import SshServer, Surroundings, WatchedTransport, plain, wait_until
 from tests.loopback.vast import VastApi, create_request
-from tests.loopback.vast_rows import failure, no_such_ask
+from tests.loopback.vast_rows import no_such_ask
 from training_monitor.core.errors import (
     CommandError,
     TrainingMonitorError,
@@ -112,26 +112,14 @@ def test_a_second_call_takes_what_the_first_one_rented(vast: VastApi, transport:
     assert [row["id"] for row in find_rented(LABEL, transport=transport)] == vast.rented(LABEL) == [first.id]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        (404, no_such_ask(1)),
-        (400, failure("invalid_args", "the offer has changed")),
-        (200, failure("no_such_ask", "not available")),
-    ],
-    ids=str,
-)
-def test_a_refused_offer_is_followed_by_the_next_one(
-    vast: VastApi, transport: WatchedTransport, answer: tuple[int, Any]
-) -> None:
-    vast.answers[CREATE] = answer
+def test_a_refused_offer_is_followed_by_the_next_one(vast: VastApi, transport: WatchedTransport) -> None:
+    vast.answers[CREATE] = (404, no_such_ask(1))
     assert rent(transport, create_timeout=20.0).offer_id == 2
     assert creates(vast) == [1, 2] and len(vast.created) == 1
 
 
-@pytest.mark.parametrize("late", [0, 4])
-def test_an_answer_that_is_lost_rents_nothing_more(vast: VastApi, transport: WatchedTransport, late: int) -> None:
-    vast.lost, vast.late = {CREATE}, late
+def test_an_answer_that_is_lost_rents_nothing_more(vast: VastApi, transport: WatchedTransport) -> None:
+    vast.lost, vast.late = {CREATE}, 4
     found = rent(transport)
     assert (found.id, found.offer_id) == (70001, None)
     assert creates(vast) == [1] and vast.left(LABEL) == [70001]

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.integration.conftest import SshServer, Surroundings, plain
-from tests.loopback.vast import KEY, LIST, VastApi
-from training_monitor.core.errors import (
-    AccessDenied,
-    InstanceNotFound,
-    TargetUnreachable,
-    ToolNotFound,
-    TrainingMonitorError,
-)
+from tests.loopback.vast import LIST, VastApi
+from training_monitor.core.errors import AccessDenied, InstanceNotFound, TargetUnreachable, TrainingMonitorError
 from training_monitor.targets.asking import ask, ask_many
 from training_monitor.targets.kinds.vast import VastTarget
 from training_monitor.targets.target import resolve_target
@@ -42,12 +33,6 @@ def test_an_instance_that_moved_is_found_at_its_new_address(vast: VastApi) -> No
     assert resolve_target(before).address == "ssh8.example"
 
 
-def test_other_targets_are_what_they_are(vast: VastApi) -> None:
-    for target in ("local", "k8s://default/head", "ssh://me@host:22"):
-        assert str(resolve_target(target)) == target
-    assert vast.requests == []
-
-
 def test_an_instance_that_is_gone_is_not_found(vast: VastApi) -> None:
     assert type(failure("vast://99")) is InstanceNotFound
     assert vast.requests[-1] == "GET /api/v0/instances/99/"
@@ -59,56 +44,12 @@ def test_an_instance_without_an_ssh_address_is_unreachable_and_says_its_status(v
     assert type(error) is TargetUnreachable and "loading" in str(error)
 
 
-@pytest.mark.parametrize("host", ["-oProxyCommand=id", "a b", "host;id"])
-def test_an_address_that_is_none_is_not_used(vast: VastApi, host: str) -> None:
-    vast.add_instance(7, ssh_host=host)
-    assert type(failure("vast://7")) is TargetUnreachable
-
-
-def test_a_key_that_is_not_valid_is_access_denied_not_a_missing_instance(
-    vast: VastApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vast.add_instance(7)
-    monkeypatch.setenv("VAST_API_KEY", "wrong-key-of-somebody")
-    error = failure("vast://7")
-    assert type(error) is AccessDenied and "vastai set api-key" in str(error)
-    assert "wrong-key-of-somebody" not in str(error)
-
-
-@pytest.mark.parametrize("status", [400, 500])
-def test_a_service_that_fails_is_unreachable_not_a_missing_instance(vast: VastApi, status: int) -> None:
-    vast.fail_with = status
-    error = failure("vast://7")
-    assert type(error) is TargetUnreachable and str(status) in str(error)
-
-
-def test_a_service_that_is_down_is_unreachable(vast: VastApi) -> None:
-    vast.stop()
-    error = failure("vast://7")
-    assert type(error) is TargetUnreachable and "refused" in str(error)
-    assert KEY not in str(error)
-
-
-@pytest.mark.parametrize("details", [{"start_date": None}, {"extra_env": None}])
-def test_an_instance_over_which_the_cli_fails_is_found_in_the_list(vast: VastApi, details: dict[str, Any]) -> None:
+def test_an_instance_over_which_the_cli_fails_is_found_in_the_list(vast: VastApi) -> None:
     for number in range(1, 61):
         vast.add_instance(number)
-    vast.add_instance(57, ssh_host="ssh57.example", **details)  # the CLI ends with a traceback when it shows this one
+    vast.add_instance(57, ssh_host="ssh57.example", start_date=None)  # the CLI ends with a traceback when it shows it
     assert resolve_target("vast://57").address == "ssh57.example"
     assert vast.about_instances()[-4:] == ["GET /api/v0/instances/57/", LIST, f"{LIST} after 25", f"{LIST} after 50"]
-
-
-def test_an_instance_is_unreachable_if_show_and_list_fail(vast: VastApi) -> None:
-    vast.add_instance(7, start_date=None)
-    vast.answers[LIST] = 500, {"msg": "no"}
-    error = failure("vast://7")
-    assert type(error) is TargetUnreachable and "TypeError" in str(error)
-
-
-def test_a_missing_vastai_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    error = failure("vast://7")
-    assert type(error) is ToolNotFound and "pip install vastai" in str(error)
 
 
 def test_an_instance_is_asked_through_ssh_and_known_by_its_id(
