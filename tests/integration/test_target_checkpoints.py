@@ -124,45 +124,46 @@ class TestCheckpoints:
             write_checkpoint(local.folder / name / "checkpoint-5")
             assert find_latest_checkpoint(name) == f"{name}/checkpoint-5"
 
-    @pytest.mark.parametrize("size", [0, 5, 8, 60, 200, -512, -1])
-    def test_a_cut_safetensors_file_is_damaged(self, local: Place, size: int) -> None:
-        write_checkpoint(local.folder / "checkpoint-10")
-        write_checkpoint(local.folder / "checkpoint-20")
-        cut(local.folder / "checkpoint-20" / "model.safetensors", size)
-        assert "model.safetensors" in (problems(local, local.folder)[20] or "")
-        assert find_latest_checkpoint(str(local.folder)) == f"{local.folder}/checkpoint-10"
+    def test_a_cut_safetensors_file_is_damaged(self, local: Place) -> None:
+        sizes = (0, 5, 8, 60, 200, -512, -1)
+        for step in range(10, 20 + len(sizes)):
+            write_checkpoint(local.folder / f"checkpoint-{step}")
+        for step, size in enumerate(sizes, 20):
+            cut(local.folder / f"checkpoint-{step}" / "model.safetensors", size)
+        found = problems(local, local.folder)
+        assert all("model.safetensors" in (found[step] or "") for step, _ in enumerate(sizes, 20)), found
+        assert find_latest_checkpoint(str(local.folder)) == f"{local.folder}/checkpoint-19"
 
-    @pytest.mark.parametrize("size", [0, 100, 2000, -22])
-    def test_a_cut_torch_file_is_damaged(self, local: Place, size: int) -> None:
-        write_torch(local.folder / "step_10.pt")
-        write_torch(local.folder / "step_20.pt")
-        cut(local.folder / "step_20.pt", size)
-        assert "step_20.pt" in (problems(local, local.folder)[20] or "")
+    def test_a_cut_torch_file_is_damaged(self, local: Place) -> None:
+        for step, size in enumerate((0, 100, 2000, -22), 20):
+            write_torch(local.folder / "step_10.pt")
+            write_torch(local.folder / f"step_{step}.pt")
+            cut(local.folder / f"step_{step}.pt", size)
+            assert f"step_{step}.pt" in (problems(local, local.folder)[step] or ""), size
         assert find_latest_checkpoint(str(local.folder)) == f"{local.folder}/step_10.pt"
 
-    @pytest.mark.parametrize(
-        ("name", "begin", "problem"),
-        [
-            ("step_20.pt", b"", "only zeros at its start"),
-            ("step_20.bin", b"", "only zeros at its start"),
-            ("step_20.pth", b"\x13\x37garbage", "neither a zip archive nor a pickle"),
-            ("step_20.ckpt", b"text, not weights", "neither a zip archive nor a pickle"),
-            ("step_20.bin", b"\x86\xdaa format of one's own", None),
-            ("step_20.pt", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", None),
-            ("step_20.pt", b"\x80\x05\x95", None),
-            ("step_20.ckpt", b"\x1f\x8b\x08", None),
-            ("step_20.safetensors", b"garbage instead of a header", "no safetensors header"),
-            ("step_20.safetensors", b"\x0a\0\0\0\0\0\0\0garbage of ten", "no safetensors header"),
-        ],
-    )
-    def test_a_file_is_what_its_first_bytes_say(
-        self, local: Place, name: str, begin: bytes, problem: str | None
-    ) -> None:
-        (local.folder / name).write_bytes(begin + bytes(4096))
-        found = problems(local, local.folder)[20]
-        assert found is None if problem is None else problem in (found or "")
+    def test_a_file_is_what_its_first_bytes_say(self, local: Place) -> None:
+        for number, (name, begin, problem) in enumerate(
+            (
+                ("step_20.pt", b"", "only zeros at its start"),
+                ("step_20.bin", b"", "only zeros at its start"),
+                ("step_20.pth", b"\x13\x37garbage", "neither a zip archive nor a pickle"),
+                ("step_20.ckpt", b"text, not weights", "neither a zip archive nor a pickle"),
+                ("step_20.bin", b"\x86\xdaa format of one's own", None),
+                ("step_20.pt", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", None),
+                ("step_20.pt", b"\x80\x05\x95", None),
+                ("step_20.ckpt", b"\x1f\x8b\x08", None),
+                ("step_20.safetensors", b"garbage instead of a header", "no safetensors header"),
+                ("step_20.safetensors", b"\x0a\0\0\0\0\0\0\0garbage of ten", "no safetensors header"),
+            )
+        ):
+            folder = local.folder / str(number)
+            folder.mkdir()
+            (folder / name).write_bytes(begin + bytes(4096))
+            found = problems(local, folder)[20]
+            assert found is None if problem is None else problem in (found or ""), (name, begin)
 
-    @pytest.mark.parametrize(("version", "at"), [(0, 40), (2, 28), (3, 28)])
+    @pytest.mark.parametrize(("version", "at"), [(0, 40), (3, 28)])
     def test_a_cut_hdf5_file_is_damaged(self, local: Place, version: int, at: int) -> None:
         content = (b"\x89HDF\r\n\x1a\n" + bytes([version])).ljust(at, b"\0") + struct.pack("<Q", 4096)
         for epoch in (10, 20):
@@ -265,9 +266,7 @@ class TestCheckpoints:
         steps = {"tool_000000250.safetensors": 250, "kohya-000004.safetensors": 2000, "kohya-000004-state": 2000}
         assert found == [*steps.items(), ("tool.safetensors", 3000)]
 
-    @pytest.mark.parametrize(
-        "name", ["last.ckpt", "weights/last.pt", "ckpt.pt", "model_final.pth", "last.pth.tar", "final_model.zip"]
-    )
+    @pytest.mark.parametrize("name", ["weights/last.pt", "model_final.pth", "final_model.zip"])
     def test_what_is_overwritten_in_place_is_the_last_resort(self, local: Place, name: str) -> None:
         write_torch(local.folder / "runs" / name)
         runs = local.folder / "runs"
@@ -279,12 +278,14 @@ class TestCheckpoints:
         with pytest.raises(CheckpointNotFound, match="zip end record"):
             find_latest_checkpoint(str(runs))
 
-    @pytest.mark.parametrize("name", ["checkpoint-7.pth.tar", "rl_model_7_steps.zip", "step_7.npz"])
-    def test_zip_archives_of_other_names_are_looked_into(self, local: Place, name: str) -> None:
-        write_torch(local.folder / name)
-        assert problems(local, local.folder) == {7: None}
-        cut(local.folder / name, 2000)
-        assert "zip end record" in (problems(local, local.folder)[7] or "")
+    def test_zip_archives_of_other_names_are_looked_into(self, local: Place) -> None:
+        names = {7: "checkpoint-7.pth.tar", 8: "rl_model_8_steps.zip", 9: "step_9.npz"}
+        for name in names.values():
+            write_torch(local.folder / name)
+        assert problems(local, local.folder) == dict.fromkeys(names)
+        for name in names.values():
+            cut(local.folder / name, 2000)
+        assert all("zip end record" in (each or "") for each in problems(local, local.folder).values())
 
     def test_the_bytes_of_all_shards_against_the_index(self, target: Place, runs: Path) -> None:
         write_sharded(runs / "checkpoint-10")
