@@ -63,13 +63,19 @@ def cut_ssh(surroundings: Surroundings) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def test_three_lost_connections_lose_and_repeat_no_line(over_ssh: Place, surroundings: Surroundings) -> None:
+def test_three_lost_connections_lose_and_repeat_no_line(
+    over_ssh: Place, sshd: SshServer, surroundings: Surroundings
+) -> None:
     heard = Heard()
     job = start_process_job(over_ssh.address, WRITER.format(count=120), "writer")
     with streaming(TrainingWatcher(over_ssh.address, job), heard):
         for part in range(3):
             assert wait_until(lambda part=part: len(heard.lines) > 25 * (part + 1), 30)
+            if part == 2:  # and for a while no connection can be had
+                sshd.stop()
             cut_ssh(surroundings)
+        time.sleep(1)
+        sshd.start()
         assert wait_until(lambda: len(heard.lines) >= 120, 60)
     assert heard.steps() == list(range(1, 121))
 
@@ -88,21 +94,6 @@ def test_lines_come_once_each_from_a_pod_whose_server_hangs_up_in_every_way(in_p
             hang_up()
         assert wait_until(lambda: len(heard.lines) >= 150, 60)
     assert heard.steps() == list(range(1, 151))
-
-
-def test_while_no_connection_can_be_had_nothing_is_lost(
-    over_ssh: Place, sshd: SshServer, surroundings: Surroundings
-) -> None:
-    heard = Heard()
-    job = start_process_job(over_ssh.address, WRITER.format(count=100), "writer")
-    with streaming(TrainingWatcher(over_ssh.address, job), heard):
-        assert wait_until(lambda: len(heard.lines) > 20, 30)
-        sshd.stop()
-        cut_ssh(surroundings)
-        time.sleep(1)
-        sshd.start()
-        assert wait_until(lambda: len(heard.lines) >= 100, 60)
-    assert heard.steps() == list(range(1, 101))
 
 
 def test_a_rotated_and_a_truncated_log_are_followed(target: Place, tmp_path: Path) -> None:
@@ -295,13 +286,13 @@ def test_a_silent_connection_is_given_up_and_opened_again(
     log.write_text("one\n")
     with streaming(TrainingWatcher("local", {"log_file": str(log)}), lambda update: lines.append(update.line)):
         assert wait_until(lambda: lines == ["one"])
-        for number in range(3):
+        for number in range(2):
             assert wait_until(lambda: followers(log, waits_by))
             os.kill(followers(log, waits_by)[0], signal.SIGSTOP)
             with log.open("a") as opened:
                 opened.write(f"{number}\n")
             assert wait_until(lambda number=number: lines[-1] == f"{number}", 20)
-    assert lines == ["one", "0", "1", "2"]
+    assert lines == ["one", "0", "1"]
 
 
 def test_a_silent_log_is_read_by_one_connection(local: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
