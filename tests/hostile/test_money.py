@@ -82,22 +82,24 @@ def sweep_until_over(world: JobWorld, every: float) -> None:
 
 
 def test_a_sweep_alone_ends_a_job_whose_work_is_done_when_its_worker_dies(worlds: Iterator[JobWorld]) -> None:
-    for state in (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING, JobState.COMPLETED):
-        for when in ("before", "after"):
-            if (state, when) in ((JobState.DESTROYING, "before"), (JobState.COMPLETED, "after")):
-                continue  # its work is not done, or it is over
-            world = next(worlds)
-            world.kill_at = (state, when)
-            run_killed(world)
-            world.clock.sleep(2 * MINUTE)
-            sweep(world)
-            assert world.job.state is JobState.COMPLETED, (state, when)
-            check_charged(world, (state, when))
+    for state, when in (
+        (JobState.DESTROYING, "after"),
+        (JobState.SETTLING, "before"),
+        (JobState.NOTIFYING, "after"),
+        (JobState.COMPLETED, "before"),
+    ):
+        world = next(worlds)
+        world.kill_at = (state, when)
+        run_killed(world)
+        world.clock.sleep(2 * MINUTE)
+        sweep(world)
+        assert world.job.state is JobState.COMPLETED, (state, when)
+        check_charged(world, (state, when))
 
 
 def test_a_sweep_ends_failed_or_cancelled_jobs_of_dead_workers(worlds: Iterator[JobWorld]) -> None:
     saved = (JobState.SAMPLING, JobState.REGISTERING)
-    cases = [*zip(STEPS[1 : STEPS.index(JobState.DESTROYING)], cycle((JobState.CANCELLED, JobState.FAILED)))]
+    cases = [*zip(STEPS[1 : STEPS.index(JobState.DESTROYING) : 2], cycle((JobState.CANCELLED, JobState.FAILED)))]
     for state, outcome in dict.fromkeys([*cases, *((state, JobState.FAILED) for state in saved)]):
         world = next(worlds)
         world.kill_at = (state, "after")
@@ -112,7 +114,7 @@ def test_a_sweep_ends_failed_or_cancelled_jobs_of_dead_workers(worlds: Iterator[
 
 def test_sweeps_alone_end_each_job_whose_worker_never_returns(worlds: Iterator[JobWorld]) -> None:
     """Also a job whose work is not done, after a while in which a worker could have come."""
-    for state, when in zip(STEPS[STEPS.index(JobState.PREPARING) :], cycle(("before", "after"))):
+    for state, when in zip(STEPS[STEPS.index(JobState.PREPARING) :: 2], cycle(("before", "after"))):
         world = next(worlds)
         world.kill_at = (state, when)
         run_killed(world)
@@ -123,7 +125,7 @@ def test_sweeps_alone_end_each_job_whose_worker_never_returns(worlds: Iterator[J
 
 
 def test_a_killed_sweep_is_followed_by_one_that_ends_the_job(worlds: Iterator[JobWorld]) -> None:
-    for number in range(1, 40, 2):
+    for number in range(1, 40, 4):
         world = next(worlds)
         world.kill_at = (JobState.DESTROYING, "after")
         run_killed(world)
@@ -142,7 +144,7 @@ def test_a_killed_sweep_is_followed_by_one_that_ends_the_job(worlds: Iterator[Jo
 def test_a_kill_at_any_call_does_not_change_the_charge(worlds: Iterator[JobWorld]) -> None:
     undisturbed = next(worlds)
     undisturbed.work()
-    for number, pause in zip(range(1, len(undisturbed.market.calls) + 1, 2), cycle(PAUSES)):
+    for number, pause in zip(range(1, len(undisturbed.market.calls) + 1, 5), cycle(PAUSES)):
         world = next(worlds)
         world.market.dies_after = number
         run_killed(world)
@@ -157,7 +159,7 @@ def test_all_machines_are_charged_after_a_kill_while_replacing(worlds: Iterator[
     undisturbed.work()
     assert len(undisturbed.market.created) == 2
     rents = [number for number, call in enumerate(undisturbed.market.calls, 1) if call == "create instance"]
-    for number, sweeps in zip(range(rents[0], rents[1] + 2, 2), cycle((False, True))):  # later it is like any other one
+    for number, sweeps in zip(range(rents[0], rents[1] + 2, 5), cycle((False, True))):  # later it is like any other one
         world = next(worlds)
         world.market.boots = lambda number: number != 70_001
         world.market.dies_after = number
@@ -171,7 +173,7 @@ def test_all_machines_are_charged_after_a_kill_while_replacing(worlds: Iterator[
 
 
 def test_a_job_is_charged_what_its_machine_cost_when_a_sweep_destroys_it_first(worlds: Iterator[JobWorld]) -> None:
-    for state in (JobState.PREPARING, JobState.TRAINING, JobState.SAMPLING):
+    for state in (JobState.PREPARING, JobState.SAMPLING):
         world = next(worlds)
         world.kill_at = (state, "after")
         run_killed(world)
@@ -193,13 +195,12 @@ def test_a_job_is_charged_each_price_from_the_look_that_found_it(worlds: Iterato
 
 
 def test_a_job_is_charged_what_its_machine_cost_when_the_clock_is_set_back(worlds: Iterator[JobWorld]) -> None:
-    for back, after in ((5 * MINUTE, 8 * MINUTE), (3 * HOUR, 3 * MINUTE)):
-        world = next(worlds)
-        world.market.behaviour = LONG
-        world.clock.at(after, lambda world=world, back=back: setattr(world.clock, "ahead", -back))
-        world.work()
-        assert world.job.state is JobState.COMPLETED, (back, after)
-        check_charged(world, (back, after))
+    world = next(worlds)
+    world.market.behaviour = LONG
+    world.clock.at(8 * MINUTE, lambda: setattr(world.clock, "ahead", -HOUR))
+    world.work()
+    assert world.job.state is JobState.COMPLETED
+    check_charged(world, "set back")
 
 
 def test_a_machine_that_a_person_destroys_is_charged_until_then(worlds: Iterator[JobWorld]) -> None:
@@ -243,11 +244,10 @@ def test_a_budget_ends_a_job_whose_price_rises(memory_path: Path) -> None:
 
 
 def test_a_machine_with_another_gpu_than_was_rented_trains_nothing(memory_path: Path) -> None:
-    others = ("RTX 3090", "NVIDIA A100-SXM4-80GB", "RTX 4090D")
-    lists: list[dict[str, object]] = [{"gpu_name": name} for name in others]
-    lists += [{"num_gpus": 0}, {"gpu_ram": 12_288}]
-    for number, (other, row) in enumerate([*((name, {}) for name in others), *(("", row) for row in lists)]):
-        bad = {70_001, 70_002, 70_003} if number % 3 == 0 else {70_001}
+    cases: list[tuple[str, dict[str, object]]] = [("RTX 3090", {}), ("RTX 4090D", {}), ("", {"gpu_name": "RTX 4090D"})]
+    cases += [("", {"num_gpus": 0}), ("", {"gpu_ram": 12_288})]
+    for number, (other, row) in enumerate(cases):
+        bad = {70_001, 70_002, 70_003} if number == 0 else {70_001}
         world = JobWorld(memory_path / f"{number} {len(bad)}")
         world.submit()
         world.market.gpu = lambda at, bad=bad, other=other: other if other and at in bad else "RTX 4090"
