@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +24,35 @@ from tests.integration.conftest import (  # noqa: F401
     vast,
     vastai,
 )
+from tests.warm_tools import warm_tool
 
 HERE = Path(__file__).parent
+# In the place of Python, which is started for each call of a tool: `-c CODE WORD...`.
+CALLED = f"""
+import sys
+if sys.argv[1:] == ["--help"]:
+    sys.path.insert(0, {str(HERE.parents[1])!r})
+    import importlib, pkgutil, training_monitor
+    for each in pkgutil.walk_packages(training_monitor.__path__, "training_monitor."):
+        if not each.name.endswith("__main__") and ".sh." not in each.name:
+            importlib.import_module(each.name)
+else:
+    code = sys.argv[2]
+    del sys.argv[1:3]
+    exec(code)
+"""
+
+
+@pytest.fixture(scope="session")
+def mcp_code() -> Iterator[str]:
+    """The code of an MCP server whose calls import the package once for all: that takes most of their time."""
+    with tempfile.TemporaryDirectory(prefix="tm", dir="/tmp") as folder:
+        script = Path(folder, "script", "python")
+        script.parent.mkdir()
+        script.write_text(CALLED)
+        with warm_tool(str(script), Path(folder), "", HOME=folder) as python:
+            start = "from training_monitor.cli.main import main; sys.exit(main())"
+            yield f"import sys; sys.executable = {str(python)!r}; {start}"
 
 
 @pytest.hookimpl(wrapper=True)

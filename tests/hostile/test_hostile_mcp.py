@@ -33,8 +33,8 @@ MODES = ("status 0 with an error", "half")  # tests/hostile/test_hostile_targets
 
 
 @pytest.fixture
-def client(surroundings: Surroundings, tmp_path: Path) -> Iterator[Client]:
-    with Client("--text", "--read-under", str(tmp_path), WANDB_API_KEY=ENVIRONMENT) as found:
+def client(surroundings: Surroundings, tmp_path: Path, mcp_code: str) -> Iterator[Client]:
+    with Client("--text", "--read-under", str(tmp_path), code=mcp_code, WANDB_API_KEY=ENVIRONMENT) as found:
         yield found
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests.hostile.tries import tried
-from tests.integration.commands import run_command
 from tests.integration.conftest import KINDS, MARK, Place, Surroundings, wait_until
 from tests.mcp_client import Client
 from tests.requirements import miss, require
@@ -117,65 +116,52 @@ def said_of(answer: Any) -> str:
 
 
 def test_the_server_refuses_other_files_in_every_form_whatever_folders_trainings_name(
-    scene: Scene, surroundings: Surroundings
+    scene: Scene, surroundings: Surroundings, mcp_code: str
 ) -> None:
     """All forms meet the fence itself in test_every_target_reads_what_is_allowed_and_refuses_the_rest."""
     home, forms = str(scene.work.parent), scene.forms()
     command, environ = [sys.executable, "train.py", "--output_dir"], {**os.environ, MARK: surroundings.mark}
     folders = (home, "/", "/etc")
     others = [subprocess.Popen([*command, folder], cwd=scene.work, env=environ) for folder in folders]
-    words = [
-        ("logs", {"job": forms[name]}) for name in ("a pattern", "a line end", "from home", "relative", "its path")
-    ]
-    words += [("logs", {"job": "/etc/passwd"}), *(("checkpoints", {"directory": each}) for each in ("/", home))]
-    with Client(HOME=home) as client:
+    words = [("logs", {"job": named}) for named in (forms["a line end"], forms["from home"], "/etc/passwd")]
+    words += [("checkpoints", {"directory": each}) for each in ("/", home)]
+    with Client(HOME=home, code=mcp_code) as client:
         found = client.call("check", target="local", max_characters=1_000_000)["structuredContent"]
         assert len(found["jobs"]) > len(others), found
         for tool, named in words:
             tried()
             answer = client.call(tool, target="local", **named)
             assert answer["isError"] and OPTION in said_of(answer) and "root:" not in said_of(answer), (named, answer)
-        assert client.call("logs", target="local", job=forms["its folder"])["isError"]
     for other in others:
         other.kill()
         other.wait()
 
 
 @pytest.mark.parametrize("target", ["local", "over_ssh"], indirect=True)
-def test_what_belongs_to_a_training_is_read_also_after_its_end(target: Place, scene: Scene) -> None:
+def test_what_belongs_to_a_training_is_read_also_after_its_end(target: Place, scene: Scene, mcp_code: str) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [
         ("logs", {"job": str(scene.log)}),
-        ("check", {"what": str(scene.log)}),
+        ("logs", {"job": str(scene.process.pid)}),
         ("health", {"checkpoint_dir": str(scene.output), "job": str(scene.log)}),
-        ("wait", {"what": str(scene.log), "conditions": ["step=1"]}),
-        ("checkpoints", {"directory": str(scene.output / "checkpoint-5")}),
+        ("check", {"what": str(scene.process.pid)}),
         ("checkpoints", {"directory": f"{scene.output}/"}),
     ]
     calls = calls if target.address == "local" else [calls[0], calls[-1]]
-    with Client() as client:
+    with Client(code=mcp_code) as client:
         found = client.call("check", target=target.address, max_characters=1_000_000)["structuredContent"]
         assert [each["step"] for each in found["jobs"] if each["log"] == str(scene.log)], found
-        answers = [client.call(calls[0][0], target=target.address, **calls[0][1])]
         if target.address == "local":
             fleet = client.call("fleet", targets=[f"local#{scene.log}"])
             assert [each["step"] for each in fleet["structuredContent"]["members"] if each["step"]], fleet
     scene.process.kill()
     scene.process.wait()
-    with Client() as client:  # another server: the state folder remembers
-        answers += [client.call(tool, target=target.address, **words) for tool, words in calls]
-    for (tool, words), answer in zip(calls[:1] + calls, answers, strict=True):
+    with Client(code=mcp_code) as client:  # another server: the state folder remembers
+        answers = [client.call(tool, target=target.address, **words) for tool, words in calls]
+    for (tool, words), answer in zip(calls, answers, strict=True):
         assert not answer["isError"] and OPTION not in said_of(answer), (tool, words, answer)
-
-
-def test_an_ended_training_that_check_lists_can_be_read(scene: Scene) -> None:
-    pid = str(scene.process.pid)
-    run_command("check", "local", pid)
-    scene.process.kill()
-    scene.process.wait()
-    with Client() as client:
-        [found] = client.call("check", what=pid)["structuredContent"]["jobs"]
-        assert (found["state"], found["log"]) == ("failed", str(scene.log)), found
-        assert "step " in said_of(client.call("logs", target="local", job=pid))
+        assert tool != "logs" or "step " in said_of(answer), answer
+        jobs = answer["structuredContent"]["jobs"] if tool == "check" else []
+        assert [(each["state"], each["log"]) for each in jobs] == [("failed", str(scene.log))] * (tool == "check")
 
 
 def test_a_log_without_a_training_is_listed_only_if_it_may_be_read(
@@ -195,7 +181,7 @@ def test_a_log_without_a_training_is_listed_only_if_it_may_be_read(
 
 
 def test_of_panes_and_units_only_those_of_a_training_that_was_found_are_read(
-    surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
+    surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch, mcp_code: str
 ) -> None:
     require("tmux")
     monkeypatch.setenv("TMUX_TMPDIR", str(surroundings.sockets))
@@ -207,13 +193,12 @@ def test_of_panes_and_units_only_those_of_a_training_that_was_found_are_read(
         subprocess.check_output(["tmux", "new-session", "-d", *shown, command], text=True).strip()
         for command in (f"{sys.executable} -u train.py", f"echo step 1/2 {CANARY}; sleep 900")
     )
-    others = (of_person, "/dev/pts/1\n/dev/pts/0", "/")
     try:
-        with Client() as client:
+        with Client(code=mcp_code) as client:
             found = client.call("check")["structuredContent"]["jobs"]
             assert [each["step"] for each in found if each["log"] == of_training] > [0], found
             assert "step " in said_of(client.call("logs", target="local", job=f"terminal:{of_training}"))
-            for source in (*(f"terminal:{each}" for each in others), "journal:ssh.service", f"journal:{'0' * 32}"):
+            for source in (f"terminal:{of_person}", "terminal:/dev/pts/1\n/dev/pts/0", "journal:ssh.service"):
                 tried()
                 answer = client.call("logs", target="local", job=source)
                 assert answer["isError"] and OPTION in said_of(answer), (source, answer)
@@ -221,7 +206,7 @@ def test_of_panes_and_units_only_those_of_a_training_that_was_found_are_read(
         subprocess.run(["tmux", "kill-server"], check=False)
 
 
-def test_no_argument_of_any_tool_leads_to_another_file(scene: Scene) -> None:
+def test_no_argument_of_any_tool_leads_to_another_file(scene: Scene, mcp_code: str) -> None:
     """Each text that a tool takes is the path of a secret: a tool that forgot the fence shows it here."""
     secret = scene.home / "secret.json"
     secret.write_text(json.dumps({"status": CANARY, "current_step": 1, CANARY: CANARY, "message": CANARY}))
@@ -239,7 +224,7 @@ def test_no_argument_of_any_tool_leads_to_another_file(scene: Scene) -> None:
                     continue
                 paths = filter(None, (str(secret), more.pop(key, "")))
                 asked += [(tool.name, {**needed, key: path}) for path in paths]
-    with Client("--allow-write") as client:
+    with Client("--allow-write", code=mcp_code) as client:
         numbers = [client.request("tools/call", name=name, arguments=words) for name, words in asked]
         answers = {each["id"]: each for each in (client.read(300.0) for _ in numbers)}
     tried(len(asked))
@@ -247,26 +232,32 @@ def test_no_argument_of_any_tool_leads_to_another_file(scene: Scene) -> None:
     assert shown == []
 
 
-def test_files_of_this_machine_that_python_reads_are_fenced_too(scene: Scene) -> None:
+def test_what_python_reads_on_this_machine_and_what_acts_read_is_fenced_too(scene: Scene) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [
         ("rentals", {"action": "dataset", "path": str(scene.home)}),
-        ("runs", {"folder": str(scene.home)}),
         ("runs", {"folder": str(scene.work / "linked")}),
         ("rent", {"action": "launch", "name": "a", "trigger": "x", "dataset": str(scene.home), "confirm": True}),
+        ("upload", {"target": "local", "path": str(scene.secret), "destination": "hf:a/b", "confirm": True}),
+        ("start", {"action": "watch", "target": "local", "what": str(scene.secret), "confirm": True}),
     ]
     scene.forms()
     with Client("--allow-write") as client:
         for tool, words in calls:
             tried()
             answer = client.call(tool, **words)
-            assert answer["isError"] and OPTION in said_of(answer), (tool, answer)
+            if not answer["isError"]:  # the watch has not ended yet
+                handle = answer["structuredContent"]["handle"]
+                assert wait_until(lambda job=handle: check_job_status("local", job) == "FAILED")
+                answer = client.call("logs", target="local", job=handle)
+            assert OPTION in said_of(answer), (tool, answer)
     with Client(OPTION, str(scene.home)) as client:
         for tool, words in calls[:2]:
             answer = client.call(tool, **words)
             assert OPTION not in json.dumps(answer), (tool, answer)
 
 
-def test_links_among_progress_files_show_nothing(target: Place, scene: Scene) -> None:
+@pytest.mark.parametrize("target", ["local", "in_pod"], indirect=True)
+def test_links_among_progress_files_show_nothing(target: Place, scene: Scene, mcp_code: str) -> None:
     secret = {"status": "running", "current_step": 1, "total_steps": 5, "message": CANARY, "error": CANARY, CANARY: 1}
     (scene.home / "secret.json").write_text(json.dumps(secret))
     runs = scene.work.parent / "runs"
@@ -277,27 +268,11 @@ def test_links_among_progress_files_show_nothing(target: Place, scene: Scene) ->
     (runs / "flat.json").symlink_to(scene.home / "secret.json")
     (scene.home / "progress.json").write_text(json.dumps(secret))
     (runs / "folder").symlink_to(scene.home)
-    where = {"local": str(runs), "k8s://default/head": f"head:{runs}"}.get(target.address, f"{target.address}{runs}")
-    with Client(OPTION, str(runs)) as client:
+    where = str(runs) if target.address == "local" else f"head:{runs}"
+    with Client(OPTION, str(runs), code=mcp_code) as client:
         answer = client.call("runs", folder=where)
         tried(3)
         assert "own" in said_of(answer) and not answer["isError"], answer
-
-
-def test_acts_read_no_other_file(scene: Scene) -> None:
-    with Client("--allow-write") as client:
-        calls: list[tuple[str, dict[str, Any]]] = [
-            ("upload", {"path": str(scene.secret), "destination": "hf:a/b"}),
-            ("start", {"action": "watch", "what": str(scene.secret)}),
-        ]
-        for tool, words in calls:
-            tried()
-            answer = client.call(tool, target="local", confirm=True, **words)
-            if not answer["isError"]:  # it has not ended yet
-                handle = answer["structuredContent"]["handle"]
-                assert wait_until(lambda job=handle: check_job_status("local", job) == "FAILED")
-                answer = client.call("logs", target="local", job=handle)
-            assert OPTION in said_of(answer), (tool, answer)
 
 
 @pytest.fixture
