@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pty
 import re
 import shlex
 import signal
@@ -13,14 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.commands import PYTHON, run_command as cli
+from tests.integration.commands import PYTHON, run_command as cli, run_on_a_terminal
 from tests.integration.conftest import Place, SshServer, Surroundings, wait_until
 from tests.integration.test_target_checkpoints import cut, write_checkpoint
 from training_monitor import check_training, continue_wait, start_process_job, wait_for
@@ -124,7 +123,7 @@ def test_a_step_ends_it_with_one_document_and_nothing_else(target: Place) -> Non
 def test_a_new_line_ends_it_and_is_told_harmless(target: Place) -> None:
     then = r"printf 'acc=0.93 \033]0;owned\007token=hf_AbCdEfGhIjKlMnOp\n'; sleep 600"
     job = start_steps(target, "lines", count=100, then=then)
-    words = ("--for", r"log=acc=0\.9", "--interval", "0.5", "--timeout", "60", "--json")
+    words = ("--for", r"log=acc=0\.9", "--interval", "1", "--timeout", "60", "--json")
     done = cli("wait", target.address, job, *words)
     assert done.returncode == 0 and document(done)["line"].startswith("acc=0.93")
     assert "hf_AbC" not in done.stdout and "\x1b" not in document(done)["reason"]
@@ -150,39 +149,18 @@ def test_a_checkpoint_ends_it_once_it_is_complete(target: Place) -> None:
     assert (report.checkpoint.path, report.checkpoint.step) == (f"{runs}/checkpoint-300", 300)
 
 
-@pytest.mark.parametrize("target", ["local"], indirect=True)
-def test_a_training_that_fails_before_ends_it_with_the_cause(target: Place) -> None:
-    then = "echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB'; exit 1"
-    job = start_steps(target, "fails", count=20, then=then)
-    done = cli("wait", target.address, job, "--for", "step=1000", "--for", "finished", "--interval", "0.2", "--json")
-    found = document(done)
-    assert (done.returncode, found["outcome"], found["condition"], found["state"]) == (1, "missed", None, "failed")
-    assert "CUDA out of memory" in found["reason"] and "step=1000" in found["reason"] and found["step"] == 20
-
-
 # ---------------------------------------------------------------- on this machine
 
 
 @pytest.mark.parametrize(
-    ("then", "condition", "status"),
-    [("exit 0", "finished", 0), ("exit 0", "step=99", 1), ("exit 3", "failed", 1), ("exit 3", "finished", 1)],
+    ("then", "condition", "status"), [("exit 0", "finished", 0), ("exit 3", "failed", 1), ("exit 3", "finished", 1)]
 )
 def test_the_exit_status_says_whether_what_was_waited_for_is_good(
     local: Place, then: str, condition: str, status: int
 ) -> None:
-    job = start_steps(local, "ends", count=20, total=20, then=then)
+    job = start_steps(local, "ends", count=5, total=5, then=then)
     done = cli("wait", "local", job, "--for", condition, "--interval", "0.2")
     assert done.returncode == status and done.stdout.count("\n") == 1 and done.stderr == ""
-
-
-def test_an_epoch_ends_it(local: Place) -> None:
-    log = local.folder / "train.log"
-    log.write_text("Epoch 1/5 | Step 5/100 | loss 0.3\n")
-    with waiting("local", str(log), ("epoch=2",)) as waiter:
-        with log.open("a") as file:
-            file.write("Epoch 2/5 | Step 100/100 | loss 0.2\nEpoch 3/5 | Step 1/100 | loss 0.1\n")
-        report = waiter.result()
-    assert report.condition == "epoch=2" and report.epoch and report.epoch >= 2
 
 
 def test_a_call_that_leaves_early_is_continued_by_its_handle(local: Place) -> None:
@@ -210,23 +188,20 @@ def test_the_folder_of_the_checkpoints_is_found(local: Place) -> None:
     assert done.returncode == 0 and found["checkpoint"]["path"].startswith(str(out)) and found["checkpoint"]["complete"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--for", "log=loss=(nan"], "unterminated subpattern at position 5"),
-        (["--for", "log=(a+)+"], "forever"),
-        (["--for", "step=many"], "finished, failed, stalled, step=N"),
-        (["--for", "checkpoint"], "checkpoint_dir: got nothing"),
-        (["--for", "finished", "--handle", "a b"], "handle"),
-        (["--for", "finished", "--checkpoint-dir", "/c"], "--for checkpoint as well"),
-        (["--handle", "nobody"], "--for"),
-    ],
-)
-def test_wrong_use_is_told_and_nothing_is_kept(local: Place, words: Sequence[str], said: str) -> None:
+def test_wrong_use_is_told_and_nothing_is_kept(local: Place) -> None:
     log = local.folder / "train.log"
     log.write_text("step 1/9\n")
-    done = cli("wait", "local", str(log), *words, "--json")
-    assert done.returncode == 2 and said in document(done)["error"] and said in done.stderr
+    for words, said in (
+        (("--for", "log=loss=(nan"), "unterminated subpattern at position 5"),
+        (("--for", "log=(a+)+"), "forever"),
+        (("--for", "step=many"), "finished, failed, stalled, step=N"),
+        (("--for", "checkpoint"), "checkpoint_dir: got nothing"),
+        (("--for", "finished", "--handle", "a b"), "handle"),
+        (("--for", "finished", "--checkpoint-dir", "/c"), "--for checkpoint as well"),
+        (("--handle", "nobody"), "--for"),
+    ):
+        done = cli("wait", "local", str(log), *words, "--json")
+        assert done.returncode == 2 and said in document(done)["error"] and said in done.stderr, (words, done)
     assert json.loads(cli("wait", "--list", "--json").stdout)["waits"] == []
 
 
@@ -245,13 +220,6 @@ def test_a_supervised_training_is_waited_for_over_its_attempts(local: Place) -> 
             supervisor.terminate()
     found = document(done)
     assert (done.returncode, found["condition"], found["job_id"]) == (0, "finished", "process:again-attempt-2")
-
-
-def test_an_earlier_attempt_of_the_same_name_is_no_next_one(local: Place) -> None:
-    start_steps(local, "mine-attempt-3", count=20, then="exit 1")
-    job = start_steps(local, "mine", count=5, then="exit 1")
-    done = cli("wait", "local", job, "--for", "step=10", "--interval", "0.2", "--json")
-    assert (done.returncode, document(done)["job_id"], document(done)["step"]) == (1, "process:mine", 5)
 
 
 # ---------------------------------------------------------------- lost connections, killed callers
@@ -325,25 +293,10 @@ def test_ctrl_c_says_how_to_go_on(local: Place) -> None:
 
 def test_a_terminal_is_told_once_what_is_waited_for(local: Place) -> None:
     job = start_steps(local, "shown")
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "training_monitor", "wait", "local", job, "--for", "step=60", "--interval", "0.2"]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ) as process:
-        os.close(theirs)
-        said = b""
-        while chunk := read_or_end(ours):
-            said += chunk
-    os.close(ours)
-    lines = said.decode().splitlines()
-    assert process.returncode == 0 and len(lines) == 2
+    done = run_on_a_terminal("wait", "local", job, "--for", "step=100", "--interval", "0.2")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) == 2
     assert lines[0].startswith("waiting (handle ") and "process:shown: reached step" in lines[1]
-
-
-def read_or_end(number: int) -> bytes:
-    try:
-        return os.read(number, 4096)
-    except OSError:  # the other side is closed
-        return b""
 
 
 # ---------------------------------------------------------------- awaiting it
