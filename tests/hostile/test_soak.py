@@ -23,7 +23,7 @@ DID = ("looks", "lines", "attempts", "samples", "requests", "runs written")
 
 def begin(folder: Path, *words: str) -> subprocess.Popen[str]:
     environ = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "bench.soak", "--members", "30", "--interval", "0.3", *words]
+    command = [sys.executable, "-m", "bench.soak", "--members", "6", "--interval", "0.5", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, env=environ, cwd=ROOT, text=True, stdin=subprocess.DEVNULL, **pipes)
 
@@ -49,7 +49,7 @@ def test_fifteen_seconds_of_faults_leave_no_process_file_or_thread(tmp_path: Pat
         assert left_of(soak.pid) == [] and os.listdir(name) == []
     kept = json.loads((tmp_path / "samples").read_text())
     assert [what for what in DID if not kept["counts"].get(what)] == [], kept["counts"]
-    assert len(kept["samples"]) > 10 and "| memory | " in out and "threads  " in out
+    assert len(kept["samples"]) > 5 and "| memory | " in out and "threads  " in out
 
 
 @pytest.mark.timeout(120)
