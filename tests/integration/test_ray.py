@@ -223,8 +223,8 @@ class TestNames:
     def test_a_job_is_found_by_training_name_or_a_word_of_its_command(
         self, jobs: RayHead, ray_pod: Pod, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        def said(*words: str, status: int = 0) -> str:
-            assert main([words[0], HEAD, *words[1:]]) == status, capsys.readouterr()
+        def said(*words: str) -> str:
+            assert main([words[0], HEAD, *words[1:]]) == 0, capsys.readouterr()
             return capsys.readouterr().out
 
         (tmp_path / "tune.sh").write_text("echo step 4/9 loss=0.5; sleep 600")
@@ -236,9 +236,6 @@ class TestNames:
         )
         assert "step 4/9 loss=0.5\n" in said("logs", "r9", "--tail", "2")
         assert (get_current_step(HEAD, "tune.sh"), check_job_status(HEAD, "r9")) == (4, "RUNNING")
-        assert job in said("wait", "r9", "--timeout", "0s", status=3)
-        assert main(["watch", HEAD, "--job", "tune.sh", "--once"]) in (0, 3)
-        assert "step 4/9" in capsys.readouterr().out
         report = get_training_health(HEAD, None, job_id="r9")
         assert report["job"] and report["job"]["job_id"] == job
         with pytest.raises(JobNotFound, match="no Ray job named 'r8'; Ray has "):
@@ -572,13 +569,11 @@ class TestSubmission:
         assert start_job(Site.of(HEAD), "empty-attempt-1", {"entrypoint": "echo"}, None) == "exists"
         assert len(ray_head.named("empty")) == 1
 
-    @pytest.mark.parametrize("way", ["rest", "command"])
-    def test_an_answer_that_comes_too_late_is_one_job(self, ray_head: RayHead, ray_pod: Pod, way: str) -> None:
-        if way == "command":
-            ray_pod.env["PATH"] = ray_head.bare_path()
+    def test_an_answer_that_comes_too_late_is_one_job(self, ray_head: RayHead, ray_pod: Pod) -> None:
+        ray_pod.env["PATH"] = ray_head.bare_path()
         transport = LosesAnswers("submit_by_command --submission-id")
-        job = submit_job_with_resume(HEAD, None, {"entrypoint": "true"}, job_name=f"late-{way}", transport=transport)
-        assert (transport.left, list(ray_head.named(f"late-{way}"))) == (0, [job])
+        job = submit_job_with_resume(HEAD, None, {"entrypoint": "true"}, job_name="late", transport=transport)
+        assert (transport.left, list(ray_head.named("late"))) == (0, [job])
 
     def test_an_old_hold_goes_when_ray_knows_its_job_no_longer(self, ray_head: RayHead, ray_pod: Pod) -> None:
         ray_head.submit("held", "true")
@@ -593,11 +588,13 @@ class TestSubmission:
         attempt = count(1)
 
         def is_removed() -> bool:
-            """A busy Ray is not waited for: what could not be queried is asked with the next attempt."""
-            start_job(Site.of(HEAD), f"after-attempt-{next(attempt)}", {"entrypoint": "true"}, None, keep_attempts=10)
+            """What could not be queried is asked with the next attempt; many at once would keep Ray busy."""
+            job = f"after-attempt-{next(attempt)}"
+            start_job(Site.of(HEAD), job, {"entrypoint": "true"}, None, keep_attempts=10)
+            ray_head.ended(job)
             return not (holds / hold_key("forgotten")).exists()
 
-        assert wait_until(is_removed, 400)  # each attempt of a busy Ray takes long
+        assert wait_until(is_removed, 240)
         assert (holds / hold_key("held")).exists()
 
 
