@@ -325,14 +325,14 @@ class Census(threading.Thread):
 
 
 class ProcessCensus(threading.Thread):
-    """Counts every 0.3 s the processes that have a text in their command, the most there were at once."""
+    """Counts every 0.5 s the processes that have a text in their command, the most there were at once."""
 
     def __init__(self, text: str) -> None:
         super().__init__(daemon=True)
         self._text, self._over, self.most = text, threading.Event(), 0
 
     def run(self) -> None:
-        while not self._over.wait(0.3):
+        while not self._over.wait(0.5):
             self.most = max(self.most, len(trainings_of(self._text)))
 
     def end(self) -> int:
@@ -367,6 +367,38 @@ def training(folder: Path, **options: object) -> str:
     """The entrypoint of a small real training run."""
     words = "".join(f" --{name.replace('_', '-')} {value}" for name, value in options.items())
     return f"python3 '{demo_training.__file__}' --output '{folder}'{words}"
+
+
+TRAIN = f"""
+import os, re, sys, time
+from pathlib import Path
+sys.path.insert(0, {str(Path(demo_training.__file__).parent)!r})
+from demo_training import load_checkpoint, new_weights, save_checkpoint, train_step
+output, made = Path(sys.argv[1]), Path(sys.argv[2])
+job = re.search(r'"job_submission_id": *"([^"]+)"', os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"])[1]
+resume = os.environ.get("RESUME_FROM_CHECKPOINT")
+weights, step = load_checkpoint(Path(resume)) if resume else (new_weights(), 0)
+with open(made / f"{{job}}.{{step}}", "a") as log:
+    while not (made / "enough").exists():
+        step += 1
+        print(f"step {{step}}/100000 loss={{train_step(weights, step):.4f}}", flush=True)
+        print(step, file=log, flush=True)
+        if step % 20 == 0:
+            save_checkpoint(output, weights, step)
+        time.sleep(0.05)
+"""
+
+
+def endless_training(folder: Path) -> tuple[str, Path]:
+    """The entrypoint of one that saves into `folder/c` and goes on until there is `made/enough`; and the folder `made`.
+
+    There it writes its steps down, in a file for each attempt.
+    """
+    made = folder / "made"
+    for each in (made, folder / "c"):
+        each.mkdir(parents=True)
+    (folder / "train.py").write_text(TRAIN)
+    return f"python3 '{folder}/train.py' '{folder}/c' '{made}'", made
 
 
 def start_jobs(head: RayHead) -> None:

@@ -1,4 +1,4 @@
-"""A Ray cluster dies five times under a training that two machines take turns to supervise: one training at any time.
+"""A Ray cluster dies four times under a training that two machines take turns to supervise: one training at any time.
 
 The training dies with it, or runs on: then it is supervised by its process, and nothing is started.
 """
@@ -16,33 +16,12 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import wait_until
-from tests.integration.ray_cluster import HEAD, LABELS, ProcessCensus, RayHead, kill_trainings
+from tests.integration.ray_cluster import HEAD, LABELS, ProcessCensus, RayHead, endless_training, kill_trainings
 from tests.loopback.kubernetes import KubernetesApi
-from training_monitor.cli import demo_training
 
-CRASHES = 5
+CRASHES = 4
 SURVIVED = (2, 4)
 MACHINE_DIES = (3, 4)
-TRAIN = f"""
-import os, re, sys, time
-from pathlib import Path
-sys.path.insert(0, {str(Path(demo_training.__file__).parent)!r})
-from demo_training import load_checkpoint, new_weights, save_checkpoint, train_step
-output, made = Path(sys.argv[1]), Path(sys.argv[2])
-job = re.search(r'"job_submission_id": *"([^"]+)"', os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"])[1]
-resume = os.environ.get("RESUME_FROM_CHECKPOINT")
-weights, step = load_checkpoint(Path(resume)) if resume else (new_weights(), 0)
-with open(made / f"{{job}}.{{step}}", "a") as log:
-    while not (made / "enough").exists():
-        step += 1
-        print(f"step {{step}}/100000 loss={{train_step(weights, step):.4f}}", flush=True)
-        print(step, file=log, flush=True)
-        if step % 20 == 0:
-            save_checkpoint(output, weights, step)
-        time.sleep(0.05)
-"""
-
-
 ADOPTED = "is still running as process"
 
 
@@ -54,7 +33,7 @@ class Rival(threading.Thread):
         self.machine, self.out, self.up = name, folder / f"{name}.out", threading.Event()
         self.over, self.process = threading.Event(), None
         options = [HEAD, "again", "--checkpoint-dir", str(folder / "c"), "--entrypoint", entrypoint, "--json"]
-        options += ["--retry-delay", "1", "--interval", "1", "--max-retries", "50"]
+        options += ["--retry-delay", "1", "--interval", "2", "--max-retries", "50"]
         naming = ["unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh"]
         self._words = [*naming, sys.executable, "-m", "training_monitor", "restart", *options]
         state = str(folder / f"state {name}")
@@ -99,11 +78,7 @@ def steps_of(file: Path) -> list[int]:
 def test_cluster_deaths_leave_one_training_and_count_lost_steps(
     lean_ray: Path, kube: KubernetesApi, tmp_path: Path
 ) -> None:
-    head, made = RayHead(lean_ray), tmp_path / "made"
-    made.mkdir()
-    (tmp_path / "c").mkdir()
-    (tmp_path / "train.py").write_text(TRAIN)
-    entrypoint = f"python3 '{tmp_path}/train.py' '{tmp_path}/c' '{made}'"
+    head, (entrypoint, made) = RayHead(lean_ray), endless_training(tmp_path)
     census, rivals = ProcessCensus(str(tmp_path / "train.py")), list[Rival]()
 
     def newest() -> Path:
