@@ -87,7 +87,7 @@ class Machine:
         training = [sys.executable, str(TRAINING), "--output", str(output), "--step-seconds", "0.1"]
         training += ["--steps", str(steps), "--save-every", "20", "--crash-at", str(crash_at), "--hang-at", "0"]
         given = ["--target", self.place.address, "--name", "two", "--checkpoint-dir", str(output), "--json"]
-        given += ["--resume-argument=--resume", "--retry-delay", "1", "--interval", "1"]
+        given += ["--resume-argument=--resume", "--retry-delay", "1", "--interval", "2"]
         return self.start("run", *given, *options, "--", *training)
 
     def cut(self) -> None:
