@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Surroundings, wait_until
-from tests.integration.ray_cluster import ProcessCensus, RayHead, kill_trainings, training
+from tests.integration.ray_cluster import ProcessCensus, RayHead, endless_training, kill_trainings
 from tests.integration.test_kubernetes_examples import STANDBY, named, pod_templates, script_of
 from tests.loopback.kubernetes import KubernetesApi
 
@@ -29,7 +29,7 @@ class SupervisorPod:
     def __init__(self, name: str, surroundings: Surroundings) -> None:
         self.name, self.out = name, surroundings.folder / f"{name}.out"
         words, environ = script_of(surroundings, *STANDBY)
-        words[-1] = words[-1].replace(" --json", " --json --retry-delay 1 --interval 0.5")  # else it takes minutes
+        words[-1] = words[-1].replace(" --json", " --json --retry-delay 1 --interval 2")  # else it takes minutes
         self._words = ["unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh", *words]
         state = {"TRAINING_MONITOR_STATE_DIR": str(surroundings.folder / f"state of {name}")}
         self._environ = {**environ, **state, "TRAINING_MONITOR_LEASE": str(LEASE)}
@@ -74,24 +74,25 @@ def test_of_two_replicas_one_acts_and_the_other_continues_when_that_is_killed(
     head: RayHead, surroundings: Surroundings
 ) -> None:
     folder = surroundings.folder / "checkpoints" / "my-training"
-    folder.mkdir(parents=True)
+    entrypoint, made = endless_training(folder)
     census, pods = ProcessCensus(str(folder)), list[SupervisorPod]()
     census.start()
     try:
-        options = {"steps": 600, "step_seconds": 0.1, "save_every": 20, "crash_at": 50, "hang_at": 0}
-        head.submit("my-training", training(folder, **options))
+        head.submit("my-training", entrypoint)
         first = SupervisorPod("supervisors-a", surroundings)
         pods.append(first)
-        first.says("my-training")  # on a busy machine only after the crash
+        first.says("my-training")
         second = SupervisorPod("supervisors-b", surroundings)
         pods.append(second)
         second.says("waiting until it ends")
-        first.says("my-training-attempt-2 started")  # after the crash
+        assert wait_until(lambda: (folder / "c" / "step_20").exists(), 120)
+        kill_trainings(str(folder))
+        first.says("my-training-attempt-2 started")
 
         first.kill()  # the container, which the kubelet starts again in the same pod
         first.start()
         first.says("resuming the supervision of my-training: 1 restart so far")
-        time.sleep(2 * LEASE)
+        time.sleep(LEASE + 2)
         assert first.process.poll() is second.process.poll() is None
         assert len(second.events()) == 1, second.out.read_text()
 
@@ -105,8 +106,9 @@ def test_of_two_replicas_one_acts_and_the_other_continues_when_that_is_killed(
         first.start()  # the node is back
         first.says("waiting until it ends")
 
+        (made / "enough").touch()
         result = second.result()
-        assert (result["success"], result["final_step"], result["total_retries"]) == (True, 600, 1), result
+        assert (result["success"], result["total_retries"]) == (True, 1), result
         names = ["my-training-attempt-2", "my-training-attempt-3"]
         assert [each["job_id"] for each in result["attempts"]] == names
         former = first.result()
