@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from training_monitor.targets.procfs import identify
 # Two processes, one below the other, that end with the test.
 PROCESSES = ("sh", "-c", "sleep 1000; sleep 1001")
 DEAD = replace(identify(), pid=(1 << 22) + 1, start_ticks=5)  # a number that no process has
-COLOURS = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
 TRAINING = """
 import sys, time
 from training_monitor.runs.monitor import TrainingMonitor
@@ -109,11 +107,6 @@ class TopScreen(Screen):
         server = self.tmux("display-message", "-p", "#{pid}").strip()
         self.tmux("kill-server")
         assert wait_until(lambda: not Path(f"/proc/{server}").exists(), PATIENCE)
-
-    def top_pid(self) -> int:
-        """The number of the program that draws."""
-        pane = int(self.tmux("display-message", "-p", "#{pane_pid}"))
-        return int(Path(f"/proc/{pane}/task/{pane}/children").read_text().split()[-1])
 
 
 def end_group(leader: int) -> None:
