@@ -15,77 +15,11 @@ from training_monitor.core.errors import (
     kind_of,
     last_lines,
 )
-from training_monitor.core.masking import redact
 from training_monitor.core.results import CommandResult
 from training_monitor.runs.file_pieces import Replaced
 from training_monitor.runs.progress_file import NotAProgressFile
 
 SECRET = "s3cr3tV4lue99"
-
-
-def test_what_is_secret_becomes_stars() -> None:
-    for text in [
-        f"WANDB_API_KEY={SECRET}",
-        f"export HF_TOKEN='{SECRET}'",
-        f'env VAST_API_KEY="{SECRET}" vastai',
-        f"AWS_SECRET_ACCESS_KEY={SECRET}",
-        f"https://console.example/api?api_key={SECRET}&limit=5",
-        f"Authorization: Bearer {SECRET}",
-        f"authorization: Basic {SECRET}",
-        f'header = "Authorization: Bearer {SECRET}"',
-        f"got a 401 for Bearer {SECRET}",
-        f"X-Api-Key: {SECRET}",
-        f"git clone https://user:{SECRET}@github.com/a/b",
-        f"redis://:{SECRET}@host:6379/0",
-        "postgres://user:pw@host/db and then pw is short",
-        f"password={SECRET}",
-        f"PASSWORD: {SECRET}",
-        f"train.py --token {SECRET} --epochs 3",
-        f"train.py --api-key {SECRET}",
-        f"train.py --hub-token={SECRET}",
-        f'{{"api_key": "{SECRET}", "id": 5}}',
-        f'{{"api_key":"{SECRET}"}}',
-        rf"{{\"token\": \"{SECRET}\"}}",
-        f"{{'secret': '{SECRET}'}}",
-        "hf_abcdefghijklmnop",
-        "key sk-proj-abcdefghijkl is wrong",
-        "ghp_abcdefghijklmnop0123",
-    ]:
-        shown = redact(text)
-        assert "***" in shown
-        for secret in (SECRET, ":pw@", "abcdefghijkl"):
-            assert secret not in shown
-
-
-def test_ordinary_words_and_addresses_stay() -> None:
-    for text in [
-        "tokens/s: 1234",
-        "tokens/s: 123456.7",
-        "token 5 of 9",
-        "max_tokens=20480",
-        "pad_token_id: 151643",
-        "the access token expired",
-        "couldn't get the token from the server",
-        "the password prompt was refused",
-        'secrets "hf-login" is forbidden',
-        "dial tcp 127.0.0.1:6443: connect: connection refused",
-        'Get "https://10.0.0.1:16443/api?timeout=32s": EOF',
-        "http://127.0.0.1:8265 does not answer",
-        "ssh://root@host:22022",
-        "ssh://host:22022/a@b",
-        "loss: 0.1234, step: 5000",
-        "the tokenizer has 151936 entries",
-        "Permission denied (publickey,password).",
-    ]:
-        assert redact(text) == text
-
-
-def test_what_stands_around_a_secret_stays_and_a_long_text_is_read_quickly() -> None:
-    assert redact(f"train.py --token {SECRET} --epochs 3") == "train.py --token *** --epochs 3"
-    assert redact(f"https://user:{SECRET}@host:8080/x") == "https://user:***@host:8080/x"
-    assert redact(f'{{"api_key": "{SECRET}", "id": 5}}') == '{"api_key": "***", "id": 5}'
-    text = "a_" * 100_000 + " " + "-" * 100_000 + "://" * 30_000
-    assert redact(text) == text
 
 
 def test_an_error_says_what_where_and_what_to_try_and_each_once() -> None:

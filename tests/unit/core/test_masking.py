@@ -117,7 +117,9 @@ def test_what_training_logs_say_stays() -> None:
         "use `hf_transfer` for faster uploads, HF_HUB_ENABLE_HF_TRANSFER=1, hf_hub_download_and_cache",
         "tokenizer: bert-base-uncased secretary=Jones passing=True authors: me",
         "PWD=/work/run pwd=~/x bypass=1 forward_pass=0.123 http://127.0.0.1:8080/a?mail=b@c 'key': 5 ?key=loss",
-        "time 2026-11-25T01:41:59 12:34:56:aaaa",
+        "time 2026-11-25T01:41:59 12:34:56:aaaa ssh://host:22022/a@b",
+        'secrets "hf-login" is forbidden: the password prompt was refused (publickey,password).',
+        'dial tcp 127.0.0.1:6443: connection refused: Get "https://10.0.0.1:16443/api?timeout=32s": EOF',
     ):
         assert redact(text) == text
 

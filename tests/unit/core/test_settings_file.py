@@ -36,21 +36,6 @@ def test_toml_is_read_where_python_can(tmp_path: Path) -> None:
     assert load_log_patterns(write(tmp_path, text, "settings.toml")) == [LogPattern("reward", REWARD)]
 
 
-def test_python_without_tomllib_says_what_to_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tomllib", None)
-    with pytest.raises(SettingsError, match="settings.json, because TOML needs Python 3.11"):
-        load_log_patterns(write(tmp_path, "", "settings.toml"))
-
-
-def test_the_usual_place_is_the_users_configuration_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TRAINING_MONITOR_SETTINGS", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert load_log_patterns() == []
-    (tmp_path / "training_monitor").mkdir()
-    write(tmp_path / "training_monitor", {"log_patterns": {"reward": REWARD}})
-    assert load_log_patterns() == [LogPattern("reward", REWARD)]
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -78,14 +63,6 @@ def test_a_file_of_another_kind_is_told_which_ones_are_read(tmp_path: Path) -> N
         load_log_patterns(str(file))
     file.write_text("{}")
     assert load_log_patterns(str(file)) == []
-
-
-def test_a_file_that_was_named_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match="an existing file"):
-        load_log_patterns(str(tmp_path / "none.json"))
-    monkeypatch.setenv("TRAINING_MONITOR_SETTINGS", str(tmp_path / "none.json"))
-    with pytest.raises(SettingsError, match="an existing file"):
-        load_log_patterns()
 
 
 @pytest.mark.parametrize(("load", "table"), [(load_service_config, "service"), (load_fleet_config, "fleet")])

@@ -229,15 +229,3 @@ def test_the_lock_of_another_process_is_seen_and_released_when_it_is_killed(fold
     finally:
         holder.kill()
         holder.communicate()
-
-
-def test_a_killed_writer_leaves_a_file_that_can_be_read(folder: str) -> None:
-    store = Store(folder)
-    store.save_run("local run", {"number": 0}, finished=False)
-    script = (
-        "import os, signal, sys\nfrom training_monitor.core.store import Store\nstore = Store(sys.argv[1])\n"
-        "store.save_run('local run', {'number': 1}, finished=False)\nos.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script, folder], env=ENVIRONMENT)
-    assert done.returncode == -signal.SIGKILL
-    assert Store(folder).load_run("local run", dict) == {"number": 1}
