@@ -110,9 +110,6 @@ def test_a_wrong_key_is_access_denied() -> None:
         list_ssh_keys(transport=Tools(says={"show ssh-keys": recorded("ssh_keys_wrong_key")}).transport)
 
 
-# ---------------------------------------------------------------- the list of keys
-
-
 def test_keys_are_listed_under_any_name_and_deleted_ones_are_not() -> None:
     rows: list[object] = [
         {"id": 1, "public_key": PUBLIC},

@@ -29,9 +29,6 @@ def rental(number: int, price: float | None, began: float, ended: float | None =
     return Rental(number, 1, price, began, ended)
 
 
-# ---------------------------------------------------------------- estimates
-
-
 def test_an_estimate_is_setting_up_and_the_steps_with_a_margin_up_to_the_time_limit() -> None:
     assert estimate_cost(LORA, 0.36) == pytest.approx(0.36 * 1.2 * (900 + 10_000) / 3600)
     assert estimate_cost(LORA, 0.36, setup_seconds=0, margin=1) == pytest.approx(1.0)

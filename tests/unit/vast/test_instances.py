@@ -141,13 +141,6 @@ def test_a_failing_service_is_unreachable_not_an_empty_account(name: str) -> Non
     assert type(failure(cli)) is TargetUnreachable
 
 
-def test_a_traceback_is_told_by_its_cause() -> None:
-    with pytest.raises(TargetUnreachable) as caught:
-        list_instances(transport=Cli(recorded("page_down")).transport)
-    assert "Connection refused" in str(caught.value) and "File" not in str(caught.value)
-    assert len(str(caught.value)) < 400
-
-
 @pytest.mark.parametrize(
     "said",
     [

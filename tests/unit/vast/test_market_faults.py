@@ -115,9 +115,6 @@ def test_nobody_is_told_that_a_machine_was_destroyed_which_went_by_itself(worlds
     assert not any("destroyed" in text for text in world.told())
 
 
-# ---------------------------------------------------------------- renting
-
-
 TOO_MANY = '{"error": true, "status_code": 429, "msg": "API requests too frequent"}\n'
 
 
@@ -154,9 +151,6 @@ def test_a_host_that_did_not_boot_is_avoided_after_a_kill(
     assert (world.job.work.bad_hosts, world.job.work.bad_machines) == ((9,), (501,))
 
 
-# ---------------------------------------------------------------- what is told
-
-
 def test_a_model_that_is_not_of_the_last_step_is_never_completed_in_silence(worlds: Iterator[JobWorld]) -> None:
     world = next(worlds)
     world.market.behaviour = Behaviour(total=STEPS_TRAINED, save_every=25)
@@ -169,18 +163,6 @@ def test_a_model_that_is_not_of_the_last_step_is_never_completed_in_silence(worl
     [ended] = [each for each in world.notices() if each.kind == "job_ended"]
     assert "Lacks The Last Steps" in ended.title and ended.priority == "high"
     assert ("Model lacks", "the last 10 steps") in ended.fields
-
-
-def test_nothing_of_the_training_is_told_after_it_has_finished(worlds: Iterator[JobWorld]) -> None:
-    world = next(worlds)
-    world.submit()
-    told = world.listen()
-    world.work()
-    ended = told.index("completed")
-    lines = [number for number, text in enumerate(told) if text.startswith("step ")]
-    assert told[lines[-1]] == "step 60/60 loss 0.5" and max(lines) < ended
-    assert not any("RUNNING" in text for text in told[ended:])
-    assert world.events[-1].kind == "finished"
 
 
 def test_no_wait_of_minutes_is_silent(worlds: Iterator[JobWorld]) -> None:

@@ -190,9 +190,6 @@ def test_nothing_is_asked_for_while_no_listing_can_be_had(market: Market) -> Non
     assert market.created() == [] and market.clock.elapsed <= PATIENCE
 
 
-# ---------------------------------------------------------------- what an earlier call asked for
-
-
 @pytest.mark.parametrize("comes_at", [50.0, 70.0])
 def test_what_an_earlier_call_asked_for_is_waited_for_and_taken(market: Market, comes_at: float) -> None:
     market.clock.at(comes_at, lambda: market.rows.update({9: instance(9, label=LABEL)}))
@@ -211,13 +208,6 @@ def test_no_new_create_before_an_earlier_one_has_expired(market: Market, ago: fl
 
 
 # ---------------------------------------------------------------- answers
-
-
-def test_each_offer_is_told_before_it_is_asked_for(market: Market) -> None:
-    market.on_create = lambda number: GONE if number < 3 else said({"success": True, "new_contract": market.make(3)})
-    told: list[tuple[int, list[int]]] = []
-    assert market.rent(on_asking=lambda offer: told.append((offer.id, market.created()))).offer_id == 3
-    assert told == [(1, []), (2, [1]), (3, [1, 2])]
 
 
 def test_nothing_is_asked_for_before_it_is_written_down(market: Market) -> None:
