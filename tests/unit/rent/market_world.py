@@ -329,13 +329,6 @@ class JobWorld:
 
         self.market.on_create = cancel
 
-    def listen(self) -> list[str]:
-        """The texts of events and the lines of the log, in the order in which somebody is told."""
-        told: list[str] = []
-        self.on_event = lambda event: told.append(event.text)
-        self.on_line = lambda update: told.append(update.line)
-        return told
-
     def measure_silence(self) -> list[float]:
         """The seconds between two events, as they come."""
         times = [0.0]

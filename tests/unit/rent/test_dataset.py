@@ -66,9 +66,6 @@ def only_warning(folder: Path, **arguments: Any) -> str:
     return report.warnings[0]
 
 
-# ---------------------------------------------------------------- a good folder
-
-
 def test_a_good_folder(folder: Path) -> None:
     (folder / "10.jpg").write_bytes(photo())
     (folder / "10.txt").write_text("\ufeffSKS dog", encoding="utf-8")
@@ -100,9 +97,6 @@ def test_hidden_and_other_files_are_counted_only(folder: Path) -> None:
     (folder / "dataset.toml").write_bytes(b"[general]")
     report = look(folder)
     assert (report.hidden, report.other, report.errors, report.warnings) == (3, 1, (), ())
-
-
-# ---------------------------------------------------------------- wrong arguments
 
 
 @pytest.mark.parametrize("path", ["missing", "images/0.png", "\0", "circle"])

@@ -56,9 +56,6 @@ def test_what_is_no_image_or_has_a_damaged_header_has_none() -> None:
     assert (detect_image_format(jpeg(height=0)), detect_image_format(gif)) == ("jpeg", None)
 
 
-# ---------------------------------------------------------------- hostile bytes
-
-
 def test_changed_bytes_never_raise() -> None:
     dice = random.Random(7)
     for _ in range(300):

@@ -477,9 +477,6 @@ def test_one_job_is_worked_on_also_after_the_state_file_could_not_be_used(world:
     assert (done[-1].state, world.queue.get(job.id).state) == (JobState.CANCELLED, JobState.CANCELLED)
 
 
-# ---------------------------------------------------------------- a model that is saved
-
-
 SAVED = replace(RENTED, saved_path="/here/step_50", saved_step=50)
 
 

@@ -27,9 +27,6 @@ ABOUT = {
 HOSTILE = ['"; rm -rf / #', "{__class__}", "{trigger}", "$(touch x)", "späce ☃", "-rf", "a\nb", "%s", "'"]
 
 
-# ---------------------------------------------------------------- bodies
-
-
 def test_the_placeholders_of_a_body_are_filled_in_however_deep_they_are() -> None:
     body = {"file": "{name}-{step}.safetensors", "tags": ["{trigger}", {"url": "{model_url}"}], "size": 3, "no": None}
     tags = ["ohwx", {"url": "https://example.com/portrait"}]
@@ -114,9 +111,6 @@ def test_a_token_is_not_shown_and_a_long_output_cut_to_its_last_whole_lines() ->
 def test_a_value_that_no_variable_can_hold_is_refused() -> None:
     with pytest.raises(SettingsError, match="trigger"):
         register([0], about={**ABOUT, "trigger": "a\0b"})
-
-
-# ---------------------------------------------------------------- a request
 
 
 @pytest.mark.parametrize(

@@ -18,30 +18,6 @@ def read(table: Any) -> ServiceConfig:
     return config
 
 
-def test_the_defaults_are_those_of_the_document() -> None:
-    config = read({})
-    assert config == ServiceConfig()
-    assert (config.sweep_interval, config.max_runtime, config.stuck_after) == (5 * 60, 4 * 3600, 2 * 3600)
-    assert (config.lease_seconds, config.orphan_grace, config.ready_timeout) == (60, 600, 900)
-    assert config.daily_budget is None and config.failed_refund == 0.0
-
-
-def test_none_is_not_given_and_a_duration_is_seconds() -> None:
-    config = read({"daily_budget": 20, "poll_interval": None, "sweep_interval": "5m", "max_runtime": "1h30m"})
-    assert (config.daily_budget, config.poll_interval) == (20, 10)
-    assert (config.sweep_interval, config.max_runtime) == (300, 5400)
-
-
-def test_an_unknown_key_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(SettingsError, match="service.daily_buget: got 'daily_buget', expected daily_budget"):
-        read({"daily_buget": 5})
-    with pytest.raises(SettingsError, match="one of lease_seconds, poll_interval"):
-        read({"x": 5})
-    for table in (5, "lease_seconds", ["lease_seconds"], True):
-        with pytest.raises(SettingsError, match="a table"):
-            read(table)
-
-
 def test_times_are_seconds_above_zero(subtests: pytest.Subtests) -> None:
     for value in [0, -1, "60", "0s", "-5m", "5min", True, float("nan"), float("inf"), [60], 10**400]:
         for key in ["lease_seconds", "sweep_interval", "max_runtime", "orphan_grace", "retry_delay"]:

@@ -147,9 +147,6 @@ def test_a_machine_that_is_just_being_replaced_is_left_to_the_worker() -> None:
     assert outcome(row(), skewed, first_seen=NOW - 3 * HOUR) == ("terminate", "left_over")
 
 
-# ---------------------------------------------------------------- stuck
-
-
 @pytest.mark.parametrize("state", [JobState.TRAINING, JobState.UPLOADING, JobState.SYNCING, JobState.DESTROYING])
 def test_a_job_without_progress_for_two_hours_is_stuck_in_whatever_state(state: JobState) -> None:
     for minutes in (119, 120):
@@ -215,9 +212,6 @@ def test_a_machine_is_no_older_than_its_job_and_a_first_look_that_lies_ahead_is_
     assert decide(row(start_date=None), first_seen=NOW + HOUR)["runtime_seconds"] == 0.0
 
 
-# ---------------------------------------------------------------- orphans
-
-
 def test_a_machine_of_an_unknown_job_is_destroyed_after_grace(subtests: pytest.Subtests) -> None:
     for status in ["running", "stopped", "exited", "offline", "frozen", "unknown", None]:
         with subtests.test(status=status):
@@ -234,9 +228,6 @@ def test_a_machine_of_an_unknown_job_is_destroyed_after_grace(subtests: pytest.S
         assert outcome(row(start_date=None), first_seen=NOW - age * MINUTE) == (action, "orphan")
 
 
-# ---------------------------------------------------------------- machines that are down
-
-
 def test_a_machine_that_is_down_is_left_to_the_worker_as_long_as_there_is_one(subtests: pytest.Subtests) -> None:
     for status in ["exited", "stopped", "offline", "unknown", "frozen"]:
         with subtests.test(status=status):
@@ -250,9 +241,6 @@ def test_a_machine_that_is_down_is_left_to_the_worker_as_long_as_there_is_one(su
             assert outcome(row(actual_status=status), gone, first_seen=NOW - MINUTE) == ("keep", "down")
             assert outcome(row(actual_status=status), replace(gone, lease_until=None)) == ("terminate", "down")
             assert outcome(row(actual_status=None, cur_state=status), gone) == ("terminate", "down")
-
-
-# ---------------------------------------------------------------- rows
 
 
 def test_a_row_that_is_garbage_but_for_its_label_is_judged_by_what_is_known(subtests: pytest.Subtests) -> None:
@@ -275,9 +263,6 @@ def test_a_stopped_machine_costs_its_storage_and_a_label_is_bounded() -> None:
     assert seen["label"] == "x" * 200
     strange = decide(row([1], actual_status=3))
     assert strange["label"] is strange["status"] is None
-
-
-# ---------------------------------------------------------------- what is remembered
 
 
 def test_when_an_instance_was_first_seen_outlives_a_listing_without_it() -> None:

@@ -272,17 +272,6 @@ def test_a_label_of_ours_with_a_hostile_name_is_an_orphan_like_any_other(bench: 
     assert report["errors"] == []
 
 
-def test_a_job_that_cannot_be_read_is_unknown_and_its_machine_stays(bench: Bench) -> None:
-    bench.add_job("later", JobState.COMPLETED)
-    bench.add_machine(1, "later")
-    bench.add_machine(2, "nobody")
-    bench.see_before()
-    with bench.store.transaction() as execute:
-        execute("UPDATE training_jobs SET work = ?", ('{"of a later version": 1}',))
-    report = bench.sweep()
-    assert ids(report["errors"]) == [1] and ids(report["terminated"]) == [2]
-
-
 def test_every_machine_is_in_one_list_with_why_it_stays_or_goes(bench: Bench) -> None:
     bench.add_job("busy", JobState.TRAINING, instance_id=1, step=120, total_steps=400)
     bench.queue.claim("host-1", 60, "busy")
@@ -391,9 +380,6 @@ def test_a_machine_that_is_kept_on_purpose_is_alerted_each_time(bench: Bench) ->
     for report in bench.watch(300, HOUR):
         assert report["terminated"] == []
         assert [(alert["type"], alert["cost_per_hour"]) for alert in report["alerts"]] == [("INSTANCE_KEPT", None)]
-
-
-# ---------------------------------------------------------------- all of them, and a dry run
 
 
 def test_all_instances_means_also_foreign_kept_and_busy_ones(bench: Bench) -> None:
@@ -541,9 +527,6 @@ def test_a_second_listing_that_fails_destroys_nothing(bench: Bench) -> None:
     assert ids(report["errors"]) == [1] and bench.account.destroyed == []
 
 
-# ---------------------------------------------------------------- a destroy that fails
-
-
 def test_a_machine_that_stays_or_may_not_be_destroyed_is_reported_once_and_others_go(bench: Bench) -> None:
     for number in (1, 2, 3, 4):
         bench.add_machine(number, "nobody")
@@ -572,9 +555,6 @@ def test_a_machine_needed_again_is_not_reported_as_swept(bench: Bench) -> None:
     bench.sweep()
     bench.account.rows.clear()
     assert bench.sweep()["terminated"] == [] and "instance_swept" not in bench.told
-
-
-# ---------------------------------------------------------------- two at once, and kills
 
 
 def test_a_sweep_during_another_one_is_skipped(bench: Bench) -> None:
@@ -650,35 +630,3 @@ def test_killed_at_any_moment_and_called_again_it_comes_to_the_same_end(tmp_path
         if next(passed) <= at:
             break
     assert moments > 30
-
-
-# ---------------------------------------------------------------- what people read
-
-
-def test_a_swept_machine_is_told_in_these_words(bench: Bench) -> None:
-    bench.add_job("busy", JobState.TRAINING, instance_id=2)
-    bench.add_machine(2, "busy", start_date=EPOCH)
-    bench.clock.sleep(2.5 * HOUR)
-    bench.sweep()
-    [_, notice] = bench.notices
-    assert (notice.job_id, notice.generation, notice.priority) == ("busy", 2, "high")
-    assert render(notice, PLAIN) == (
-        "🧹 Instance Swept\n\nTraining: busy\nTarget: vast://2\nReason: Training stuck in TRAINING (no update in "
-        "150min)\nRuntime: 2h30m\nCost: $0.50 per hour\n\nThe instance is gone and no longer costs money.\n\nNext: "
-        "training-monitor rent instances"
-    )
-
-
-def test_an_orphan_and_an_outage_are_told_in_these_words(bench: Bench) -> None:
-    bench.add_machine(2, "nobody", start_date=EPOCH - 60)
-    bench.sweep()
-    bench.account.down = True
-    bench.watch(300, 1000)
-    bench.account.down = False
-    bench.account.rows.clear()
-    bench.sweep()
-    orphan, outage, works = (render(notice, PLAIN) for notice in bench.notices)
-    assert "\n\nIt will be destroyed when it is 10 minutes old.\n" in orphan and "Target: vast://2" in orphan
-    assert outage.startswith("📡 Instances Cannot Be Listed\n\nTarget: vast.ai\nOwner: me\nFor: 1")
-    assert "broken" in outage and outage.endswith("\n\nNext: training-monitor doctor")
-    assert works.startswith("✅ Instances Can Be Listed Again\n\nTarget: vast.ai\nOwner: me\nAfter: ")
