@@ -108,9 +108,6 @@ def test_a_text_carries_its_job_and_priority_and_unknown_ones_are_refused() -> N
         notifier.notify("alice", "x", "loud")
 
 
-# ---------------------------------------------------------------- tries and waits
-
-
 @pytest.mark.parametrize(
     ("failures", "attempts", "slept", "channel"),
     [
@@ -130,9 +127,6 @@ def test_what_may_pass_is_tried_three_times_and_what_was_asked_for_is_waited(
 ) -> None:
     delivery = TrainingNotifier([Line("line", list(failures)), Line("next")], clock=clock).notify(None, "x")
     assert (delivery.channel, delivery.attempts, clock.slept) == (channel, attempts, slept)
-
-
-# ---------------------------------------------------------------- told once
 
 
 @pytest.mark.parametrize("with_store", [False, True])
@@ -161,9 +155,6 @@ def test_what_reached_nobody_is_no_repeat_and_neither_is_a_text(tmp_path: Path, 
     assert [notifier.notify(None, "hello").channel for _ in range(3)] == ["line"] * 3
 
 
-# ---------------------------------------------------------------- the web list
-
-
 def test_the_web_list_takes_what_all_others_refuse(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     line = Line("line", [RestError("no", status=400)])
@@ -180,9 +171,6 @@ def test_the_web_list_needs_a_store_that_can_be_written(tmp_path: Path) -> None:
     Path(store.path).chmod(0o622)  # others could write to it
     assert notifier.notify(None, "x") == Delivery("none", False, error="web: could not save the notice")
     assert TrainingNotifier([Line()], store=store).notify(None, FAILED).channel == "line"
-
-
-# ---------------------------------------------------------------- programs
 
 
 def test_the_desktop_gets_escaped_words_and_a_command_none_in_its_arguments() -> None:
@@ -206,9 +194,6 @@ def test_a_desktop_without_its_program_gets_advice_that_fits(
 ) -> None:
     monkeypatch.setattr("sys.platform", platform)
     assert advice in (Desktop.advise(ToolNotFound("notify-send is not installed here")) or "")
-
-
-# ---------------------------------------------------------------- what cannot be
 
 
 def test_secrets_are_not_in_what_a_channel_looks_like() -> None:

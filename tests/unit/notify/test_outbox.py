@@ -180,9 +180,6 @@ def test_the_thread_lives_on_when_the_store_cannot_be_used(tmp_path: Path, caplo
     assert [each.kind for _, each in line.sent] == ["failed", "terminated"]
 
 
-# ---------------------------------------------------------------- a state folder that cannot be written
-
-
 class Moved:
     """The state folder is not there while this is entered."""
 

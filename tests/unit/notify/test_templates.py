@@ -9,34 +9,10 @@ from training_monitor.notify import templates
 from training_monitor.notify.notice_text import PLAIN, render
 from training_monitor.notify.templates import About
 
-STALL = """\
-⚠️ Training Stall Detected
-
-Training: llama
-Progress: 1234/5000 (24%)
-Issue: no step for 20m
-
-Auto-terminating in 15 minutes unless progress resumes.
-Latest checkpoint: step 1200"""
-TERMINATED = """\
-🛑 Training Terminated
-
-Training: llama
-Reason: Stall detected, grace period expired
-Final checkpoint: step 1200
-
-Model will be uploaded as incomplete."""
-
 
 def stall(grace: float | None = 900.0, **known: int | None) -> Notice:
     about = replace(About("llama", 1234, 5000, 1200), **known)  # type: ignore[arg-type]
     return templates.stall_detected(about, reason="no step for 20m", grace_seconds=grace)
-
-
-def test_a_stall_is_told_in_these_words() -> None:
-    notice = stall(generation=3)
-    assert render(notice, PLAIN) == STALL
-    assert (notice.kind, notice.job_id, notice.generation, notice.priority) == ("stall_detected", "llama", 3, "high")
 
 
 def test_what_is_not_known_is_a_question_mark_or_left_out() -> None:
@@ -47,14 +23,6 @@ def test_what_is_not_known_is_a_question_mark_or_left_out() -> None:
         assert dict(stall(**known).fields)["Progress"] == shown
     assert "Progress" not in dict(stall(step=None, total_steps=None).fields)
     assert stall(checkpoint_step=None).text.endswith("\nLatest checkpoint: none known")
-
-
-def test_an_end_is_told_in_these_words() -> None:
-    notice = templates.terminated(About("llama", checkpoint_step=1200))
-    assert render(notice, PLAIN) == TERMINATED and notice.priority == "high"
-    kept = templates.terminated(About("llama", checkpoint_step=0), reason="a person asked", upload=False)
-    assert dict(kept.fields)["Reason"] == "a person asked" and dict(kept.fields)["Final checkpoint"] == "step 0"
-    assert kept.text == "The model stays on the target: no upload is planned."
 
 
 def test_an_end_has_steps_loss_time_and_the_newest_checkpoint() -> None:
@@ -115,14 +83,10 @@ def test_what_needs_a_person_is_high_and_what_does_not_is_low() -> None:
     assert low == {"milestone_25", "milestone_50", "milestone_75"}
 
 
-def test_the_texts_of_the_other_events() -> None:
+def test_what_a_notice_is_about_stands_in_its_fields() -> None:
     texts = {notice.kind: render(notice, PLAIN) for notice in every_notice()}
-    progress = "Training: run\nProgress: 10/40 (25%)\nRuntime: 1h05m\nCost: $1.50"
-    assert texts["finished"] == f"🎉 Training Finished\n\n{progress}"
-    assert "Reason: out of memory\n" in texts["failed"] and texts["failed"].endswith("Latest checkpoint: step 5")
+    assert "Reason: out of memory\n" in texts["failed"] and "Cost: $1.50" in texts["finished"]
     assert "Resumes from: /out/step_60\nAttempt: 2" in texts["restarted"]
-    assert "Cost: $10.50 of $10.00" in texts["budget_passed"]
-    assert texts["milestone_50"].startswith("📈 Training 50% Done\n")
-    assert "Verified: 1 file" in texts["upload_finished"]
-    assert "The instance was not destroyed and still costs money ($0.50 per hour)." in texts["instance_kept"]
-    assert templates.instance_kept(About("run", instance="7"), reason="x").text.endswith("still costs money.")
+    assert "Cost: $10.50 of $10.00" in texts["budget_passed"] and "Verified: 1 file" in texts["upload_finished"]
+    assert "($0.50 per hour)" in texts["instance_kept"]
+    assert "upload" in templates.terminated(About("llama"), upload=False).text
