@@ -82,16 +82,6 @@ def test_each_key_has_its_name_whole_and_in_parts(subtests: pytest.Subtests) -> 
             assert fed(*(data[place : place + 1] for place in range(len(data)))) == (names, b"")
 
 
-def test_keys_between_others_are_told_in_order_however_they_are_cut() -> None:
-    chance = random.Random(7)
-    for _ in range(300):
-        keys = chance.choices([*ALL], k=8)
-        data, names = b"".join(keys), [name for key in keys for name in ALL[key]]
-        cuts = sorted(chance.choices(range(len(data) + 1), k=3))
-        pieces = [data[first:last] for first, last in zip([0, *cuts], [*cuts, len(data)])]
-        assert fed(*pieces) == (names, b"")
-
-
 def test_esc_before_what_is_no_sequence_is_a_key_of_its_own() -> None:
     for data, names in [
         (b"\x1b", ["escape"]),

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.sweeps import READ_ONLY, WALK_SEEDS, WITH_NAN, Press
-from tests.unit.ui import random_runs, random_watch, top_screens
+from tests.unit.ui import random_runs, top_screens
 from tests.unit.ui.fleet_screens import TABLES, a_command, render, update
 from tests.unit.ui.random_fleet import ACTIONS, ANSWERS, walk
-from tests.unit.ui.snapshots import ROWS, SNAPSHOT, member, misfits
+from tests.unit.ui.snapshots import SNAPSHOT, member, misfits
 from training_monitor.fleet.values import FleetSnapshot
 from training_monitor.ui.fleet.view import TABLE, FleetView, member_of, table_columns, visible_rows
 from training_monitor.ui.kit.text import Line, cells, safe
@@ -38,10 +38,9 @@ def every_walk(test: Callable[[int], None]) -> Callable[[int], None]:
 # Words of Python that no screen shows, those that a NaN may show too, and what may stand around a word.
 FLEET = (walk, {"True", "False"}, {"nan", "inf", "-inf", "nanC", "infC"}, "$%,;:/")
 TOP = (random_runs.walk, set(), {"nan%", "inf%", "nans", "infs"}, "$,;:/")
-WATCH = (random_watch.walk, {"True", "False"}, {"nan", "inf", "-inf"}, "%,;:/()")
 
 
-@pytest.mark.parametrize("walk_of", [FLEET[0], TOP[0], WATCH[0]], ids=["fleet", "top", "watch"])
+@pytest.mark.parametrize("walk_of", [FLEET[0], TOP[0]], ids=["fleet", "top"])
 @every_walk
 def test_every_frame_has_the_size_of_the_terminal_and_no_escape(seed: int, walk_of: WalkOf) -> None:
     for number, (shot, frame) in enumerate(walk_of(seed)[1]):
@@ -51,7 +50,7 @@ def test_every_frame_has_the_size_of_the_terminal_and_no_escape(seed: int, walk_
         assert number % 2 or shot.draw(frame.view) == frame, "drawn again, it differs"
 
 
-@pytest.mark.parametrize(("walk_of", "words", "of_nan", "around"), [FLEET, TOP, WATCH], ids=["fleet", "top", "watch"])
+@pytest.mark.parametrize(("walk_of", "words", "of_nan", "around"), [FLEET, TOP], ids=["fleet", "top"])
 @every_walk
 def test_unknown_values_are_not_drawn_as_words_of_python(
     seed: int, walk_of: WalkOf, words: set[str], of_nan: set[str], around: str
@@ -254,13 +253,3 @@ def test_a_question_tells_members_apart_whose_ids_are_cut(width: int, name: str)
     view = update(FleetView(selected=next(row.key for row in two.rows if name in row.key)), "D", two)[0]
     drawn = "".join(shown(view, two, width, 24).split())
     assert f"/{name}#job" in drawn and drawn.count("#job") == 1
-
-
-def test_help_goes_back_to_where_it_was_and_one_member_is_counted_as_one() -> None:
-    view = FleetView(screen="detail", selected=ROWS[0].key, scroll=3)
-    for keys in (["?", "down", "escape"], ["D", "down", "escape"]):
-        after = view
-        for key in keys:
-            after = update(after, key, SNAPSHOT)[0]
-        assert (after.screen, after.scroll, after.back) == ("detail", 3, "main")
-    assert "all, 1 member  " in shown(FleetView(), replace(SNAPSHOT, rows=ROWS[:1]), 80, 24)

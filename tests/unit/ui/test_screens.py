@@ -63,9 +63,6 @@ def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
     assert text_of(replace(START, glyphs=ASCII), width=200, height=60).isascii()
 
 
-# ---------------------------------------------------------------- nothing breaks a frame
-
-
 def hostile(text: str) -> FleetSnapshot:
     said: dict[str, Any] = dict.fromkeys("name gpu_type status job_status message error".split(), text)
     said |= {"stale_since": NOW, "groups": (text,), "extra": {text: 1.0}, "recent_logs": deque([text] * 10, maxlen=10)}
@@ -196,18 +193,6 @@ def test_comparison_shows_whole_names_and_explains_only_its_columns() -> None:
             assert text.count(title) in (0, 2), (width, title, text)
 
 
-def test_the_cursor_is_always_on_the_screen() -> None:
-    snapshot = replace(SNAPSHOT, rows=tuple(member(number) for number in range(500)))
-    view = START
-    for key in ["down"] * 30 + ["page-down"] * 60 + ["up"] * 5 + ["home", "end"]:
-        view = update(view, key, snapshot)[0]
-        frame = render(snapshot, view, 80, 24, recent)
-        view = frame.view
-        (line,) = [line for line in drawn(frame).splitlines() if line.startswith("> ")]
-        assert view.selected == f"vast://{30007000 + int(line.split()[1].removeprefix('run-'))}"
-    assert view.selected == "vast://30007499"
-
-
 def test_the_log_panel_shows_the_last_lines_of_the_selected_member_or_of_all() -> None:
     one = text_of(replace(START, selected=ROWS[6].key))
     assert "── run-7 30007007 stalled: no step for 15m, limit 7m30s: GPUs idle ─" in one
@@ -275,9 +260,6 @@ def test_one_look_is_no_curve() -> None:
     assert "the last 1m" in two and "one look" not in two
 
 
-# ---------------------------------------------------------------- alerts
-
-
 def page_of(row: TrainingMetrics, width: int = 120, recent: Recent = recent) -> str:
     view = replace(START, screen="detail", selected=row.key)
     return drawn(render(replace(SNAPSHOT, rows=(row,)), view, width, 60, recent))
@@ -316,9 +298,6 @@ def test_an_alert_that_is_old_over_or_acknowledged_says_so() -> None:
     assert "\n> run-7 " in text_of(START, replace(SNAPSHOT, alerts=(noted,)))
 
 
-# ---------------------------------------------------------------- why it hung
-
-
 def test_the_page_of_a_member_shows_the_last_roll_call() -> None:
     said = "3 of 4 ranks wait in all_reduce, called at train.py:88; rank 1 (pod w-2) is in data.py:41: look there."
     told = KeptRollCall(NOW - 300, said, suspect_nodes=("node-a",), faulty_nodes=("node-b",))
@@ -326,9 +305,6 @@ def test_the_page_of_a_member_shows_the_last_roll_call() -> None:
     assert "why       5m ago, before process:train-attempt-1 was terminated: 3 of 4 ranks wait in all_reduce" in text
     assert "nodes     node-b (hardware fault), node-a (other ranks waited for its rank)" in text
     assert said in " ".join(text.split())
-
-
-# ---------------------------------------------------------------- several GPUs, and what is not known
 
 
 def test_each_of_several_gpus_has_a_line_with_its_bar_on_the_page_of_its_member() -> None:
@@ -375,9 +351,6 @@ def test_a_member_shows_what_to_try_and_no_code_word() -> None:
     assert tried("alert") == []
     assert tried("alert", "check again in 1m") == ["check again in 1m"]
     assert tried("terminate", "run `why`") == ["run `why`; end the training, unless you expect such a pause"]
-
-
-# ---------------------------------------------------------------- the comparison
 
 
 def test_a_comparison_says_why_a_value_is_not_known_or_leaves_its_column_out() -> None:

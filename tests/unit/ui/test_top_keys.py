@@ -69,9 +69,6 @@ def names(view: TopView) -> list[str]:
     return [each.run.name for each in shown_runs(SNAPSHOT, view)]
 
 
-# ---------------------------------------------------------------- any key
-
-
 def test_every_key_of_every_table_is_answered_with_any_snapshot(subtests: pytest.Subtests) -> None:
     bare = rows_now(RunRow(run("bare", process=None, variables=(), stdout_path=None), UNKNOWN))
     for screen in TABLES:
@@ -190,9 +187,6 @@ def test_v_chooses_columns_that_enter_keeps_and_esc_leaves_as_they_were() -> Non
     assert press(replace(READ_ONLY, screen="main"), "v", " ", "enter")[1] == [Do("keep-columns", {"Status"})]
 
 
-# ---------------------------------------------------------------- the mouse
-
-
 def click(across: int, line: int, view: TopView = START) -> TopView:
     return after(f"click {across} {line}", view=render_top(SNAPSHOT, view, 80, 24).view)
 
@@ -279,9 +273,6 @@ def test_l_hits_all_running_runs_that_are_shown_once_their_number_was_typed() ->
     assert press(view, *"yes", "enter")[1] == []
     assert len(press(view, *"signal 4", "enter")[1]) == 1
     assert after("k", "enter").phrase == "yes"
-
-
-# ---------------------------------------------------------------- deleting
 
 
 def test_c_deletes_a_run_that_has_ended_once_yes_was_typed_and_no_other() -> None:
@@ -455,9 +446,6 @@ def test_a_place_is_typed_in_per_cent(subtests: pytest.Subtests) -> None:
             assert commands == [] and view.message.startswith("not moved: ") and view.screen == "output"
     view, commands = press(after("o"), ":", "5", "escape")
     assert commands == [] and (view.screen, view.typed, view.message) == ("output", "", "")
-
-
-# ---------------------------------------------------------------- read-only
 
 
 def test_read_only_refuses_every_key_that_changes_a_run(subtests: pytest.Subtests) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.unit.ui.snapshots import HOSTILE, misfits
 from tests.unit.ui.top_runs import NOW, ROWS, SNAPSHOT, ended, identity, row, text_of
 from tests.unit.ui.top_screens import is_change, render_top, update
 from training_monitor.runs.values import FINISHED, RunRow, Variable
@@ -56,18 +55,6 @@ def test_a_run_below_another_one_gets_what_is_for_a_runs_own_process() -> None:
         view = pressed(TopView(), "l", "enter", rows=rows)
         assert isinstance(view.request, SendSignal) and view.request.signal == "TERM"
         assert {each.pid for each in view.request.targets} == {4711, 4720}
-
-
-def test_no_text_of_a_progress_file_steers_the_terminal(subtests: pytest.Subtests) -> None:
-    for text in HOSTILE:
-        changed: dict[str, Any] = dict.fromkeys("phase script error_message wandb_url stdout_path".split(), text)
-        changed |= {"variables": (Variable(text, text, text, text, text, text),), "metrics": {text: text}}
-        found = row(text, changed, reason=text)
-        for screen in ["main", "detail", "editor", "edit"]:
-            with subtests.test(text=text, screen=screen):
-                for each in (found, replace(found, reason="", run=replace(found.run, error=None))):
-                    view = replace(at(each), screen=screen, variable=text)
-                    assert misfits(render_top(replace(SNAPSHOT, rows=(each,)), view, 200, 40).lines, 200) == []
 
 
 def test_a_page_shows_nothing_as_unknown_and_makes_room_for_its_counts() -> None:

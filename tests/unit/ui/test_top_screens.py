@@ -131,9 +131,6 @@ def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
     assert shown(PLAIN, width=200, height=60).isascii()
 
 
-# ---------------------------------------------------------------- nothing breaks a frame
-
-
 def hostile(text: str) -> RunsSnapshot:
     changed: dict[str, Any] = dict.fromkeys("phase error_message script stdout_path wandb_url error".split(), text)
     changed |= {"metrics": {text: text, "loss": text}, "process": replace(identity(5), hostname=text)}
