@@ -175,13 +175,6 @@ def test_two_runs_of_one_name_have_files_of_their_own_that_stay_theirs(tmp_path:
 # ---------------------------------------------------------------- restarts, crashes, disks
 
 
-def test_a_program_that_is_started_again_goes_on_in_the_same_file(tmp_path: Path) -> None:
-    for at in range(3):
-        RunCsv(str(tmp_path)).write(shot(row(), at=at))
-    assert len(matrix(tmp_path)) == 3
-    assert (tmp_path / "llama_matrix.csv").read_text().count("Timestamp") == 1
-
-
 @pytest.mark.parametrize("half", ["2025-06-15T15:0", '2025,llama,"a', "x" * 200_000, "\x00" * 70_000, "2025,a\r"])
 def test_a_half_row_of_a_crash_is_cut_off(tmp_path: Path, half: str) -> None:
     RunCsv(str(tmp_path)).write(shot(row()))

@@ -53,15 +53,6 @@ def test_a_name_that_no_run_can_have_is_refused(tmp_path: Path) -> None:
         list_run_files(tmp_path / "missing")
 
 
-def test_what_a_script_writes_is_what_is_listed(tmp_path: Path) -> None:
-    written = [run_files(tmp_path / "a.json"), run_files(tmp_path / "b"), run_files(tmp_path / "ü\n-c.json")]
-    for files in written:
-        os.makedirs(os.path.dirname(files.progress_path), exist_ok=True)
-        write_atomically(files.progress_path, "{}")
-        write_atomically(files.control_path, "{}")
-    assert list_run_files(tmp_path) == written
-
-
 def test_only_runs_are_listed(tmp_path: Path) -> None:
     for name in ("a.json", "control_a.json", "control.json", ".hidden.json", ".training-monitor-1-ab.tmp", "b.txt"):
         (tmp_path / name).write_text("{}")

@@ -379,13 +379,6 @@ def test_only_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert (tmp_path / "forced.json").exists()
 
 
-def test_a_worker_of_a_data_loader_has_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: object()))
-    with monitor_in(tmp_path) as monitor:
-        monitor.start_batch()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_pickled_monitor_does_nothing_and_a_copied_one_is_the_same(tmp_path: Path) -> None:
     monitor = monitor_in(tmp_path)
     assert copy.deepcopy(monitor) is monitor is copy.copy(monitor)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.runs.file_pieces import BLOCK, MAX_READ, PIECE, find_line_starts, render_line
 from training_monitor.runs.output_pages import OutputPages
 from training_monitor.runs.values import OutputChunk
@@ -62,13 +61,6 @@ def kept(pages: OutputPages) -> int:
 
 
 class TestWindow:
-    def test_it_opens_at_the_end_and_a_window_that_grows_stays_full(self, make: Make) -> None:
-        _, pages = make(numbered(100))
-        assert pages.lines(3) == ["line 97", "line 98", "line 99"]
-        assert pages.is_following
-        assert len(pages.lines(40)) == 40
-        assert pages.lines(40)[-1] == "line 99"
-
     def test_a_place_is_found_in_per_cent_of_the_bytes(self, make: Make) -> None:
         file, pages = make(b"".join(b"%07d\n" % number for number in range(100_000)))
         for percent, first in ((0, "0000000"), (50, "0050000"), (12.34567, "0012345"), (99.0, "0099000")):
@@ -155,17 +147,6 @@ class TestFollowing:
         pages.to_start()
         assert pages.lines(12)[9:] == ["line 9", "line 10", "line 11"]
 
-    def test_a_window_that_is_not_at_the_end_stays(self, make: Make) -> None:
-        file, pages = make(numbered(1000))
-        pages.lines(5)
-        pages.scroll(-50)
-        shown = pages.lines(5)
-        file.add(numbered(1000, 1000))
-        assert pages.follow() is True
-        assert pages.lines(5) == shown
-        pages.to_end()
-        assert pages.lines(1) == ["line 1999"]
-
     def test_a_line_that_is_written_in_parts_is_shown_as_far_as_it_is(self, make: Make) -> None:
         file, pages = make(b"one\ntw")
         assert pages.lines(5) == ["one", "tw"]
@@ -198,20 +179,6 @@ class TestFollowing:
         assert pages.lines(1) == ["line 7499"]
         pages.to_start()
         assert pages.lines(1) == ["line 7000"]
-
-    def test_what_cannot_be_read_is_told_and_changes_nothing(self) -> None:
-        answers: list[OutputChunk | Exception] = [OutputChunk(4, 0, b"one\n"), TrainingMonitorError("no answer")]
-
-        def read(start: int, length: int) -> OutputChunk:
-            if isinstance(answer := answers.pop(0), Exception):
-                raise answer
-            return answer
-
-        pages = OutputPages(read)
-        pages.open_at_end(5)
-        with pytest.raises(TrainingMonitorError, match="no answer"):
-            pages.follow()
-        assert pages.lines(5) == ["one"]
 
 
 class TestSize:

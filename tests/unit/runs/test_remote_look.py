@@ -157,12 +157,6 @@ class TestLook:
         untimed = parse_look(part("began") + machine() + folder, WORD, SPELLING, "folder")
         assert untimed.processes_at is None and untimed.machine
 
-    def test_a_machine_without_proc_hides_no_folder(self) -> None:
-        folder = part("root", "/runs\n") + part("files", heads({}))
-        found = parse_look(part("began", "1700000000\n") + folder, WORD, SPELLING, "folder")
-        assert (found.machine, found.processes_at, found.root) == (None, None, "/runs")
-        assert "no /proc" in str(found.machine_error)
-
 
 class TestChunk:
     def test_whole_blocks_are_cut_to_what_was_asked_for(self) -> None:

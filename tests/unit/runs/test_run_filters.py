@@ -9,7 +9,7 @@ import pytest
 from tests.unit.runs.run_world import run
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.values import Verdict
-from training_monitor.runs.rows import COLUMNS, IN_FILES, filter_rows, loss_of, percent_done, sort_rows, worst_first
+from training_monitor.runs.rows import IN_FILES, filter_rows, loss_of, percent_done, sort_rows, worst_first
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED, RUNNING, UNKNOWN, RunRow, natural_key
 
 
@@ -102,11 +102,3 @@ def test_a_loss_is_that_of_the_curve_and_nan_stands_last() -> None:
 @pytest.mark.parametrize("value", [True, None, "low", ""])
 def test_a_loss_that_is_no_number_is_not_known(value: Any) -> None:
     assert loss_of(row("a", metrics={"loss": value}).run) is None
-
-
-def test_rows_can_be_sorted_by_every_column(subtests: pytest.Subtests) -> None:
-    for column in COLUMNS:
-        with subtests.test(column=column):
-            rows = [row("b"), row("a", epoch=3, batch=10**30, wandb_url="https://x"), row("c", process=None, phase="")]
-            for descending in (False, True):
-                assert sorted(names(sort_rows(rows, column, descending))) == ["a", "b", "c"]

@@ -327,9 +327,6 @@ def test_only_a_run_that_goes_on_or_is_finished_has_time_left() -> None:
     assert judged(look(run(), machine(process(100)))).run.run.remaining == 900.0
 
 
-# ---------------------------------------------------------------- all runs
-
-
 def test_no_process_counts_twice() -> None:
     child, twin = run("child", process=on(pid=110, start_ticks=500_100)), run("twin")
     sample, before = machine(*FAMILY, gpu_mib={111: 10.0}), look([], machine(*FAMILY, at=AT - 2))

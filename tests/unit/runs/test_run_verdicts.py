@@ -118,12 +118,6 @@ def test_why_a_run_failed_is_told_by_its_exit_code_where_its_words_say_nothing(s
             assert str(changes.get("exit_code", "")) in found.reason or "error_message" in changes
 
 
-def test_a_run_whose_file_is_written_while_no_batch_is_made_stalls() -> None:
-    for age, state in ((60.0, "running"), (3600.0, "stalled")):
-        found = verdict_on(run(**AMID, step_at=EPOCH - age))
-        assert found.state == state and found.seconds_without_step == age
-
-
 def test_a_run_on_another_machine_that_is_not_heard_of_is_unknown() -> None:
     away = Identity(100, 500_000, "gpu-7", "boot-b", "pid:[1]")
     for age, state in ((3.0, "running"), (100.0, "unknown")):
@@ -146,13 +140,6 @@ def test_only_a_validation_without_batches_is_a_stall() -> None:
         seen = add_look(seen, observe_run(row_of(now), now, EPOCH + elapsed))
         states.append(judge_run(row_of(now), seen, EPOCH + elapsed).verdict.state)
     assert set(states[:500]) <= {"starting", "running"} and states[-1] == "stalled"
-
-
-def test_when_a_stalled_run_ends_is_not_known() -> None:
-    for age, eta in ((3.0, 900.0), (3600.0, None)):
-        now = look(run(**AMID, step_at=EPOCH - age), machine(process(100)))
-        row = judge_run(row_of(now), [observe_run(row_of(now), now, EPOCH)], EPOCH)
-        assert (row.eta_seconds, row.run.run.remaining, row.rate) == (eta, eta, 4.0)
 
 
 def looks(times: list[float], **changes: Any) -> tuple[Observation, ...]:
