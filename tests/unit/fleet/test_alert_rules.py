@@ -155,6 +155,7 @@ def test_what_is_no_condition_is_refused_with_its_place(subtests: pytest.Subtest
 def test_conditions_are_bounded() -> None:
     deep = "(" * MOST_DEPTH + "loss > 1" + ")" * MOST_DEPTH
     assert parse_condition(deep).test == Comparison("loss", ">", 1)
+    assert parse_condition(" or ".join(["(loss > 1)"] * (MOST_DEPTH + 1))).duration == 0
     with pytest.raises(SettingsError, match="at most 20 nested parentheses"):
         parse_condition(f"({deep})")
     with pytest.raises(SettingsError, match="at most 1000 characters") as raised:
