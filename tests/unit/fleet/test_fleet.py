@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH
-from tests.unit.fleet.fleet_world import World, eventually, row, unreachable
+from tests.unit.fleet.fleet_world import World, eventually, row
 from training_monitor.core.clock import SYSTEM_CLOCK
 from training_monitor.core.engine import MOST_THREADS
 from training_monitor.core.errors import CommandTimedOut, SettingsError, TrainingMonitorError
@@ -47,9 +46,6 @@ def looked(*numbers: int, **options: Any) -> tuple[World, FleetMonitor]:
 
 def kinds(snapshot: FleetSnapshot) -> list[str]:
     return [alert.kind for alert in snapshot.alerts]
-
-
-# ---------------------------------------------------------------- one refresh
 
 
 def test_one_listing_tells_of_all_instances_and_each_that_runs_is_asked_once() -> None:
@@ -155,15 +151,6 @@ def test_an_instance_of_which_no_listing_told_says_so(subtests: pytest.Subtests)
             assert rows["local"].step == 1 and rows["local"].error is None
 
 
-def test_one_that_does_not_answer_keeps_its_row_and_is_asked_ever_less() -> None:
-    world, monitor = looked(1, 2)
-    world.machine(1).error = unreachable("no route to host")
-    rows = update(monitor, world)
-    assert rows["vast://1"].step == 1 and "no route" in (rows["vast://1"].error or "")
-    assert rows["vast://1"].stale_since == EPOCH + 10 and rows["vast://2"].error is None
-    assert len(monitor.recent("vast://1")) == 1 and len(monitor.recent("vast://2")) == 2
-
-
 def test_rows_of_the_service_may_hold_anything() -> None:
     world = World(*range(1, 9))
     odd: list[dict[str, Any]] = [
@@ -216,19 +203,6 @@ def test_a_hanging_listing_delays_no_other_target() -> None:
     assert snapshot.refreshing and snapshot.listed_at is None and snapshot.rows[1].status == "unknown"
     release.set()
     assert eventually(lambda: monitor.snapshot().rows[1].step == 1)
-    monitor.close()
-
-
-def test_a_refresh_while_the_account_is_listed_lists_it_once_more_afterwards() -> None:
-    world = World(1)
-    release = world.listing_hangs = threading.Event()
-    monitor = account(world, clock=SYSTEM_CLOCK, config=FleetConfig(interval=1000))
-    monitor.start()
-    assert eventually(lambda: world.listings() == 1)
-    monitor.refresh()
-    assert eventually(lambda: monitor._forced_at == math.inf)  # it was taken up, while the first one hangs
-    release.set()
-    assert eventually(lambda: world.listings() == 2 and not monitor.snapshot().refreshing)
     monitor.close()
 
 
@@ -442,9 +416,6 @@ def test_an_instance_is_not_stopped_and_destroyed_at_once_by_whatever_names() ->
     assert acted(monitor, "destroy", "vast://1#process:run")[0][1] == "refused"
     release.set()
     assert eventually(lambda: "stopped" in kinds(monitor.snapshot())) and 1 in world.rows
-
-
-# ---------------------------------------------------------------- the documented name
 
 
 def test_the_earlier_name_watches_some_instances_all_or_made_up_ones() -> None:

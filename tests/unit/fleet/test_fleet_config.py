@@ -158,30 +158,6 @@ def test_what_is_no_table_is_refused() -> None:
         assert (fault.path, fault.value) == ((), table)
 
 
-def test_all_faults_are_found_and_not_only_the_first() -> None:
-    table = {
-        "interval": 0,
-        "budgett": 5,
-        "thresholds": {"low_gpu": "x", "x": 1},
-        "groups": {"g": ["nope", {"target": "nope2", "job": 5}, "local"], "#": ["local"]},
-        "alerts": [
-            {"name": "", "when": "loss", "priority": "x"},
-            {"name": "ok", "when": "loss > 3"},
-            5,
-            {"name": "ok", "when": "los > 3"},
-        ],
-    }
-    paths = "budgett interval thresholds.x thresholds.low_gpu groups.g.0 groups.g.1.target groups.g.1.job groups.#"
-    paths += " alerts.0.name alerts.0.when alerts.0.priority alerts.2 alerts.3.when alerts.3.name"
-    assert [".".join(map(str, each.path)) for each in find_faults(table)] == paths.split()
-
-
-def test_targets_are_left_to_whoever_knows_them() -> None:
-    seen: list[str] = []
-    read({"groups": {"g": ["a#process:x", {"target": "b"}]}}, seen.append)
-    assert seen == ["a", "b"]
-
-
 def test_a_configuration_made_by_hand_is_checked_too() -> None:
     for changes in [{"interval": 0.5}, {"budget": -1}, {"keep_days": None}, {"log_paths": ()}, {"log_paths": ("",)}]:
         with pytest.raises(SettingsError) as raised:

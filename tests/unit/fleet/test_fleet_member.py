@@ -18,7 +18,6 @@ from training_monitor.fleet.member import KEPT_SAMPLES, FleetMember
 from training_monitor.fleet.rows import Listed, Seen
 from training_monitor.fleet.values import REPORTED, FleetSample, MemberSpec
 from training_monitor.logs.patterns import LogPattern
-from training_monitor.supervision import watch_state
 
 
 class Bench:
@@ -175,34 +174,6 @@ def test_another_file_is_another_run_and_nothing_of_the_old_one_stays() -> None:
     assert status.generation == 1 and status.is_running is None  # the process may be that of the old one
 
 
-def test_a_log_that_was_rotated_is_the_same_run_and_another_process_another_one() -> None:
-    bench = Bench()
-    bench.machine.log = "step 50/100 loss 0.1\n"
-    bench.look()
-    bench.machine.log, bench.machine.inode = "step 51/100 loss 0.1\n", 8
-    assert bench.look().reading.status.generation == 0
-    bench = Bench()
-    bench.machine.log = "step 100/100 loss 0.1\nTraining finished\n"
-    bench.look()
-    bench.machine.pid, bench.machine.log = 200, bench.machine.log + "step 1/100 loss 2\n"
-    status = bench.look().reading.status
-    assert (status.generation, status.progress.finished, status.progress.step) == (1, None, 1)
-
-
-def test_the_verdict_is_renewed_every_half_a_minute_and_at_once_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = []
-    real = watch_state.judge
-    monkeypatch.setattr(watch_state, "judge", lambda *a, **b: judged.append(1) or real(*a, **b))
-    bench = Bench()
-    for number in range(2, 8):  # 10 to 60 s
-        bench.machine.log += f"step {number}/100 loss 0.4\n"
-        assert bench.look().reading.status.progress.step == number
-    assert len(judged) == 2
-    bench.machine.pid = None
-    assert bench.look().reading.status.is_running is False
-    assert bench.member.seen.reading.status.verdict.reason.startswith("failed at step 7 of 100")
-
-
 def rented(**details: Any) -> FleetMember:
     member = FleetMember(MemberSpec("vast://7"), FleetConfig(), (), "default")
     member.listed = Listed(row(7, **details), EPOCH)
@@ -272,17 +243,6 @@ def test_a_target_that_is_not_there_is_no_machine_without_an_answer() -> None:
     assert not bench.member.metrics(bench.now + 61).missing
     bench.look()
     assert not bench.member.metrics(bench.now).missing and bench.member.seen.error is None
-
-
-def test_the_losses_of_the_last_hours_are_those_of_the_samples() -> None:
-    bench = Bench()
-    assert bench.member.recent_losses() == []
-    for step in (1, 2, 3):
-        bench.machine.log += f"step {step}/10 loss {step / 2}\n"
-        bench.look()
-        bench.member.sample(bench.member.metrics(bench.now), bench.now)
-    losses = bench.member.recent_losses()
-    assert losses == [each.values["loss"] for each in bench.member.recent()] and losses[-1] == 1.5
 
 
 def test_members_that_are_gone_leave_nothing_in_memory() -> None:

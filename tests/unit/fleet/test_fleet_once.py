@@ -34,18 +34,6 @@ def test_a_process_that_hangs_with_an_old_log_is_stalled_and_promises_no_time(gp
     assert found.seconds_left() is None
 
 
-def test_a_training_at_work_is_healthy() -> None:
-    found = once(STEPS, 5)
-    assert found.health().level == "healthy" and found.health().reason.startswith("step 40 of 200")
-
-
-@pytest.mark.parametrize("age", [5, 660, 9 * 3600])
-def test_a_training_that_ended_well_has_finished(age: float) -> None:
-    found = once(DONE, age, pid=None)
-    assert (found.health().level, found.finished) == ("healthy", True)
-    assert found.health().reason.startswith("finished at step 200 of 200")
-
-
 def test_one_that_failed_says_its_error_or_that_memory_ran_out() -> None:
     found = once(CRASHED, 660, pid=None).health()
     assert found.level == "error" and "failed at step 40 of 200" in found.reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 
-from tests.unit.fleet.fleet_world import Machine, Watch, World, row, unreachable
+from tests.unit.fleet.fleet_world import Machine, World, row, unreachable
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
 from training_monitor.fleet.fleet import MOST_LOST, FleetMonitor
@@ -126,13 +126,3 @@ def test_a_stopped_instance_was_not_out_of_reach(tmp_path: Path) -> None:
     assert night.watch(300) == []
     night.world.machine(1).error, night.world.rows[1] = None, row(1)
     assert night.watch(300) == []
-
-
-def test_the_alert_stands_on_the_screen_too() -> None:
-    watch = Watch(1)
-    watch.look()
-    watch.world.machine(1).error = unreachable()
-    for _ in range(12):
-        watch.look(after=60)
-    kinds = [alert.kind for alert in watch.monitor.snapshot().alerts]
-    assert kinds.count("unreachable") == 1

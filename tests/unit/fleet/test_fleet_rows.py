@@ -166,9 +166,6 @@ def test_what_was_lost_cost_until_it_was_listed_last() -> None:
     assert seen.health().reason == "vast://30007001: no such instance in this account"
 
 
-# ---------------------------------------------------------------- names
-
-
 def test_a_row_is_called_what_people_call_it() -> None:
     for spec, label, name in [
         (MemberSpec("vast://7", name="mine"), "training_monitor/me/lora-1/1", "mine"),

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import EPOCH, gpu_answer, is_call
+from tests.fakes import EPOCH, gpu_answer
 from tests.unit.fleet.fleet_world import Watch, eventually, row, unreachable
-from training_monitor.core.clock import SYSTEM_CLOCK
-from training_monitor.core.engine import MOST_THREADS
 from training_monitor.core.store import Store
 from training_monitor.core.values import KeptRollCall, WatchedJob
 from training_monitor.fleet.config import AlertRule, FleetConfig
@@ -46,13 +44,6 @@ def test_a_second_training_in_the_same_process_and_log_has_not_finished(pid: int
     assert (found.finished, found.step) == (None, step) and found.health().level != "error"
     machine.log += f"step {step + 1}/500 loss 0.1\n"
     assert watch.level(30) == "healthy" and "finished" not in watch.told
-
-
-def test_a_second_training_in_a_log_has_not_finished() -> None:
-    watch = local()
-    watch.world.machine("local").log = "step 99/100 loss 0.1\nTraining finished\nstep 1/100 loss 2.5\n"
-    found = watch.row()
-    assert (found.finished, found.step) == (None, 1)
 
 
 def test_each_training_and_each_loss_is_told_of_by_a_name_of_its_own() -> None:
@@ -126,22 +117,6 @@ def test_what_is_gone_with_its_log_is_told_and_a_finished_one_stays_finished() -
     watch.look()
     machine.path = ""
     assert watch.row().health().reason.startswith("finished")
-
-
-def test_a_job_that_is_there_no_more_is_unknown() -> None:
-    watch = Watch(specs=(MemberSpec("local", "process:run"),))
-    machine, there = watch.world.machine("local"), True
-
-    def answer(script: str) -> tuple[str, int]:
-        if is_call(script, "job", "look") and there:
-            return f"state=running\nnow={EPOCH}\nstarted={EPOCH - 60}\nlog_size=9\nlog_time={EPOCH}\nlog\n", 0
-        return type(machine).answer(machine, script)
-
-    machine.answer = answer  # type: ignore[method-assign]
-    assert watch.level() == "healthy"
-    there = False
-    found = watch.row()
-    assert found.health().level == "unknown" and "process:run" in found.health().reason
 
 
 def test_a_log_whose_writers_come_and_go_is_not_that_of_a_process_that_is_gone() -> None:
@@ -270,18 +245,11 @@ def test_looks_before_a_stop_do_not_count_after_the_restart() -> None:
     assert watch.level() == "healthy" and "22222" in next(each for each in watch.world.said[::-1] if each[0] == "ssh")
 
 
-def test_rows_beyond_all_bounds_are_cut_and_one_that_is_not_looked_at_is_unknown() -> None:
+def test_a_row_that_is_not_looked_at_is_unknown() -> None:
     watch = local()
     watch.train(range(2, 10))
     list_only(watch)
     assert [watch.level(20) for _ in range(5)] == ["healthy", "healthy", "healthy", "unknown", "unknown"]
-    watch = Watch(1)
-    long = "\x1b[31m\u202e" + "x" * 10_000_000
-    names = ("gpu_name", "label", "status_msg", "actual_status", "ssh_host", "start_date", "gpu_util")
-    watch.world.rows[1] |= dict.fromkeys(names, long)
-    found = watch.row()
-    texts = (found.gpu_type, found.name, found.message, found.status, found.error)
-    assert all(len(text or "") <= 500 and (text or "").isprintable() for text in texts)
 
 
 @pytest.mark.parametrize("number", [10**30, int("9" * 4000)])
@@ -292,21 +260,12 @@ def test_a_number_beyond_all_numbers_is_one_more_row(number: int) -> None:
     assert rows["vast://1"].step == 1 and watch.monitor.snapshot().error is None and len(rows) == 2
 
 
-def test_spending_never_jumps_and_a_stopped_machine_passes_no_budget_again() -> None:
+def test_a_stopped_machine_passes_no_budget_again() -> None:
     watch = Watch(1, config=replace(FleetConfig(), budget=0.4))
     for details in ({}, {"actual_status": "exited", "intended_status": "stopped"}, {}):
         watch.world.rows[1] = row(1, **details)
         watch.look()
     assert watch.told == ["budget"]
-    watch = Watch(1)
-    hour = watch.row().total_cost
-    assert hour == pytest.approx(0.5, abs=0.01)
-    watch.world.rows[1] |= {"dph_total": 2.0}
-    assert watch.row().total_cost == pytest.approx(hour, abs=0.01)
-    stopped = {"actual_status": "exited", "intended_status": "stopped", "cur_state": "stopped"}
-    watch.world.rows[1] |= {**stopped, "storage_total_cost": 0.01}
-    assert watch.row().total_cost == pytest.approx(hour, abs=0.02)
-    assert watch.monitor.snapshot().summary.without_total == 0
 
 
 def test_the_eta_of_a_training_that_was_resumed_is_by_the_speed_it_was_seen_at() -> None:
@@ -315,18 +274,6 @@ def test_the_eta_of_a_training_that_was_resumed_is_by_the_speed_it_was_seen_at()
     found = watch.row(0.0)
     left = found.estimated_completion_time()
     assert left and left.total_seconds() == pytest.approx((10000 - 9029) * 60, rel=0.1)
-
-
-def test_a_listener_that_fails_keeps_nobody_from_being_judged() -> None:
-    watch, heard = Watch(1), []
-
-    def fail() -> None:
-        raise RuntimeError("the screen is gone")
-
-    watch.monitor.listen(fail)
-    watch.monitor.listen(lambda: heard.append(1))
-    watch.world.machine(1).log = "step 5/9 loss nan\n"
-    assert watch.row().step == 5 and watch.told == ["nan"] and heard
 
 
 def test_where_no_thread_can_be_begun_the_next_round_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,39 +306,6 @@ def test_what_fails_is_logged_when_it_begins_and_when_it_is_over(caplog: pytest.
     assert said[0].startswith("could not list the instances of the account: ")
     assert said[1].startswith("the account's instances can be listed again")
     assert said[2:] == ["vast://1: it responds again", "vast://1: no answer: connection refused"]
-
-
-def test_whoever_listens_may_close_it_and_nobody_is_asked_then() -> None:
-    watch, heard = Watch(1), threading.Event()
-    watch.look()
-    watch.monitor.listen(watch.monitor.close)
-    watch.monitor.listen(heard.set)
-    watch.monitor.start()
-    assert heard.wait(20) and watch.monitor._thread
-    watch.monitor._thread.join(20)
-    assert not watch.monitor._thread.is_alive()
-    asked = len(watch.world.said)
-    assert watch.row().step == 1 and len(watch.world.said) == asked
-
-
-def test_members_stay_fresh_while_fewer_hang_than_threads_are_allowed() -> None:
-    numbers = range(1, 51)
-    watch = Watch(*numbers, config=FleetConfig(interval=1.0), clock=SYSTEM_CLOCK)
-    release = threading.Event()
-    for number in range(1, MOST_THREADS - 3):
-        watch.world.machine(number).hang = release
-    before = threading.active_count()
-    watch.monitor.start()
-    most, end = 0, threading.Event()
-    for _ in range(1000):
-        most = max(most, threading.active_count() - before)
-        if all(watch.world.machine(number).asked >= 3 for number in range(41, 51)):
-            break
-        end.wait(0.02)
-    assert all(watch.world.machine(number).asked >= 3 for number in range(41, 51)) and most <= MOST_THREADS + 4
-    assert all(watch.world.machine(number).asked <= 1 for number in range(1, MOST_THREADS - 3))
-    watch.monitor.close()
-    release.set()
 
 
 def test_a_row_has_what_the_last_roll_call_of_its_training_said(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from math import isnan
 from typing import Any
 
@@ -10,12 +9,10 @@ import pytest
 
 from tests.fakes import FakeClock
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.store import Store
-from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.history import History, mock_history
 from training_monitor.fleet.metrics import TrainingMetrics
-from training_monitor.fleet.mock import FIRST_ID, MOST_WITH_PAST, SCENARIOS, MockFleet, mock_groups
+from training_monitor.fleet.mock import FIRST_ID, SCENARIOS, MockFleet, mock_groups
 from training_monitor.fleet.record import KEPT_ALERTS
 from training_monitor.fleet.values import FleetSample
 
@@ -97,20 +94,6 @@ def test_the_cost_grows_at_the_current_price() -> None:
     assert stopped.total_cost == pytest.approx((after.total_cost or 0.0) + 0.012, abs=1e-3)
 
 
-def test_a_training_moves_plausibly() -> None:
-    fleet, clock = mock()
-    before = row(fleet, "healthy")
-    clock.elapsed = 600.0
-    after = row(fleet, "healthy")
-    assert None not in (before.step, after.step, before.total_cost, after.total_cost, after.loss, after.gpu_util)
-    assert (before.step or 0) < (after.step or 0) < (after.total_steps or 0)
-    assert (before.total_cost or 0.0) < (after.total_cost or 0.0)
-    assert 0.0 < (after.loss or 0.0) < 4.0 and 85.0 <= (after.gpu_util or 0.0) <= 99.0
-    assert len(after.recent_logs) == 10 and len(set(after.recent_logs)) == 10
-    assert not set(before.recent_logs) & set(after.recent_logs)
-    assert after.recent_logs[-1].startswith("Epoch ") and "Loss = " in after.recent_logs[-1]
-
-
 def test_over_a_day_trainings_end_and_then_their_gpus_rest() -> None:
     clock, before = FakeClock(), dict[str, TrainingMetrics]()
     fleet = MockFleet(count=40, clock=clock)
@@ -130,19 +113,6 @@ def test_members_have_the_numbers_that_were_asked_for_and_gpus_by_them() -> None
     rows = MockFleet([5, 6, 5, 7], clock=FakeClock()).update_all_metrics()
     assert [each.instance_id for each in rows.values()] == [5, 6, 7]
     assert [each.gpu_type for each in rows.values()] == ["RTX 4090", "RTX 3090", "A100"]
-
-
-def test_any_number_of_members_is_mostly_healthy_beyond_the_first_twelve() -> None:
-    for count in (1, 5, 50, 500):
-        seen = MockFleet(count=count, clock=FakeClock()).snapshot()
-        assert len(seen.rows) == sum(seen.summary.levels.values()) == count
-        assert seen.summary.levels["healthy"] >= 0.6 * (count - 12)
-        assert len({each.key for each in seen.rows}) == count
-        same = MockFleet(count=min(count, 50), clock=FakeClock()).snapshot().rows
-        assert [each.step for each in seen.rows][:50] == [each.step for each in same]
-
-
-# ---------------------------------------------------------------- acts
 
 
 def act(fleet: MockFleet, clock: FakeClock, action: str, *scenarios: str, seconds: float = 3.0) -> None:
@@ -189,9 +159,6 @@ def test_what_cannot_be_done_is_refused() -> None:
     assert len(fleet.snapshot().alerts) == KEPT_ALERTS
 
 
-# ---------------------------------------------------------------- what a screen asks
-
-
 def test_two_hours_of_history_are_there_at_once_and_end_with_now() -> None:
     fleet, clock = mock()
     began = clock.time()
@@ -210,46 +177,6 @@ def test_two_hours_of_history_are_there_at_once_and_end_with_now() -> None:
     assert later[:-1] == full
     assert fleet.recent_losses(key("healthy")) == [each.values["loss"] for each in later]
     assert fleet.recent("vast://1") == () and fleet.recent_losses("vast://1") == []
-
-
-def test_whoever_listens_is_told_and_cleared_logs_fill_up_again() -> None:
-    fleet, clock = mock()
-    fleet.clear_logs()
-    assert all(not each.recent_logs for each in fleet.snapshot().rows)
-    clock.elapsed = 25.0
-    assert len(row(fleet, "healthy").recent_logs) == 2
-    fleet, told = MockFleet(clock=FakeClock()), []
-    fleet.listen(lambda: told.append(fleet.snapshot().paused))
-    fleet.update_all_metrics()
-    fleet.set_paused(True)
-    assert told == [False, True]
-
-
-def test_once_started_it_moves_by_itself_until_it_is_closed() -> None:
-    fleet, moved = MockFleet(config=FleetConfig(interval=1.0)), threading.Event()
-    fleet.listen(moved.set)
-    fleet.start()
-    assert moved.wait(30.0)
-    fleet.set_paused(True)
-    before = fleet.snapshot().timestamp
-    moved.clear()
-    fleet.refresh()
-    assert moved.wait(30.0) and fleet.snapshot().timestamp > before
-    fleet.close()
-    assert fleet._thread is not None
-    fleet._thread.join(30.0)
-    assert not fleet._thread.is_alive()
-
-
-def test_an_hour_does_not_make_it_grow() -> None:
-    clock = FakeClock()
-    fleet = MockFleet(count=20, clock=clock)
-    for _ in range(180):
-        clock.elapsed += 20.0
-        fleet.update_all_metrics()
-    seen = fleet.snapshot()
-    assert len(seen.alerts) <= KEPT_ALERTS and len(seen.rows) == 20
-    assert all(len(each.recent_logs) <= 10 for each in seen.rows)
 
 
 # ---------------------------------------------------------------- its history
@@ -282,29 +209,12 @@ def test_only_members_that_are_new_to_the_history_get_a_past() -> None:
     assert new.key == "vast://10" and new.samples > 50 and new.first < later.time() - 3600.0
 
 
-def test_of_very_many_members_the_first_have_a_past() -> None:
-    kept = mock_history()
-    MockFleet(count=MOST_WITH_PAST + 2, clock=FakeClock(), history=kept)
-    counts = [each.samples for each in kept.members()]
-    assert counts[-2:] == [1, 1] and min(counts[len(SCENARIOS) : -2]) > 1
-
-
 def test_it_and_real_members_have_histories_apart() -> None:
     real, kept = History(), mock_history()
     real.add({"vast://1": FleetSample(1e9, {"loss": 1.0}, "running")})
     MockFleet([1, 2], clock=FakeClock(), history=kept)
     assert [each.key for each in real.members()] == ["vast://1"] and len(real.read("vast://1", 0.0)) == 1
     assert len(kept.members()) == 2 and not kept.read("vast://1", 0.0, 1e9)
-
-
-def test_a_history_that_cannot_be_written_is_an_alert_and_the_fleet_goes_on() -> None:
-    def refuse() -> Store:
-        raise TrainingMonitorError("the disk is full")
-
-    fleet = MockFleet(clock=FakeClock(), history=History(open_store=refuse))
-    told = [each.text for each in fleet.snapshot().alerts if "history" in each.text]
-    assert told == ["history cannot be recorded: the disk is full"]
-    assert len(fleet.update_all_metrics()) == 12
 
 
 def test_a_stop_takes_back_nothing_of_what_was_spent() -> None:

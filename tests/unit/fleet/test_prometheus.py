@@ -16,7 +16,6 @@ from training_monitor import __version__
 from training_monitor.core.values import LossAnalysis, Verdict
 from training_monitor.fleet import MockFleet
 from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, LEVELS, Thresholds, TrainingMetrics
-from training_monitor.fleet.mock import FIRST_ID, SCENARIOS
 from training_monitor.fleet.prometheus import MOST_KEY, MOST_MEMBERS, format_last_look, format_metrics, list_metrics
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary, MemberSpec
 from training_monitor.verdict.judge import NOBODY_LOOKED, STATES
@@ -218,9 +217,6 @@ def test_what_is_left_when_nobody_looks_any_more_says_nothing_of_a_member() -> N
     assert Metrics(text).get("last_look_timestamp_seconds") == EPOCH - 3
 
 
-# ---------------------------------------------------------------- fleets as they are
-
-
 def test_a_fleet_that_is_watched() -> None:
     watch = Watch(30, specs=(MemberSpec("local"),))
     watch.train(range(1, 40))
@@ -237,20 +233,6 @@ def test_a_fleet_that_is_watched() -> None:
     assert found.get("up", member="local") == 0.0 and found.get("step", member="local") is None
     assert found.get("up", member="vast://30") == 1.0
     assert found.get("last_seen_timestamp_seconds", member="local") == now
-
-
-def test_every_scenario_of_the_mock_fleet() -> None:
-    snapshot = MockFleet(clock=FakeClock()).snapshot()
-    found = Metrics(format_metrics(snapshot, DEFAULT_THRESHOLDS))
-    keys = {name: f"vast://{FIRST_ID + number}" for number, name in enumerate(SCENARIOS)}
-    states = {name: found.chosen("state", "state", member=key) for name, key in keys.items()}
-    assert states["hanging"] == "stalled" and states["finished"] == "finished" and states["healthy"] == "running"
-    assert states["exited"] == "failed" and states["stopped"] == "stopped"
-    assert states["unreachable"] == states["silent"] == states["starting"] == "unknown"
-    ups = {name: found.get("up", member=key) for name, key in keys.items()}  # of one that is not asked there is none
-    assert {name for name, up in ups.items() if up is None} == {"starting", "exited", "stopped", "silent"}
-    assert {name for name, up in ups.items() if up == 0.0} == {"unreachable"}
-    assert found.get("members", level="error") == snapshot.summary.levels["error"]
 
 
 def test_every_metric_has_a_sample_in_some_fleet_and_a_telling_help() -> None:
