@@ -260,12 +260,20 @@ def test_a_number_beyond_all_numbers_is_one_more_row(number: int) -> None:
     assert rows["vast://1"].step == 1 and watch.monitor.snapshot().error is None and len(rows) == 2
 
 
-def test_a_stopped_machine_passes_no_budget_again() -> None:
+def test_spending_never_jumps_and_a_stopped_machine_passes_no_budget_again() -> None:
     watch = Watch(1, config=replace(FleetConfig(), budget=0.4))
     for details in ({}, {"actual_status": "exited", "intended_status": "stopped"}, {}):
         watch.world.rows[1] = row(1, **details)
         watch.look()
     assert watch.told == ["budget"]
+    watch = Watch(1)
+    hour = watch.row().total_cost
+    watch.world.rows[1] |= {"dph_total": 2.0}
+    assert watch.row().total_cost == pytest.approx(hour, abs=0.01)
+    stopped = {"actual_status": "exited", "intended_status": "stopped", "cur_state": "stopped"}
+    watch.world.rows[1] |= {**stopped, "storage_total_cost": 0.01}
+    assert watch.row().total_cost == pytest.approx(hour, abs=0.02)
+    assert watch.monitor.snapshot().summary.without_total == 0
 
 
 def test_the_eta_of_a_training_that_was_resumed_is_by_the_speed_it_was_seen_at() -> None:
