@@ -459,9 +459,6 @@ def test_a_name_that_cannot_be_a_folder_is_refused(bench: Bench, name: str) -> N
         bench.restart(job_name=name)
 
 
-# ---------------------------------------------------------------- variables that may be secret
-
-
 def test_values_that_may_be_secret_are_not_saved_and_come_with_the_same_call(bench: Bench) -> None:
     config = {**COMMAND, "env": {"HF_TOKEN": "canary-of-the-hub", "EPOCHS": "3"}}
     bench.jobs.behaviours = [CRASH, GOOD]

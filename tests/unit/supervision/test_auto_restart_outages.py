@@ -123,9 +123,6 @@ def test_a_pod_that_has_ended_may_be_replaced_for_some_minutes(bench: Bench, is_
         assert report["attempts"][0]["status"] == "FAILED"
 
 
-# ---------------------------------------------------------------- lost answers of a start
-
-
 @pytest.mark.parametrize("lost", [1, 2, 3])
 def test_a_start_whose_answer_is_lost_is_one_job_under_one_id(bench: Bench, lost: int) -> None:
     bench.jobs.lose_start_answers = lost
@@ -135,12 +132,13 @@ def test_a_start_whose_answer_is_lost_is_one_job_under_one_id(bench: Bench, lost
     assert set(bench.jobs.start_questions) == {"run-attempt-1"} and len(report["attempts"]) == 1
 
 
-@pytest.mark.parametrize("dropped", [1, 2, 3])
+@pytest.mark.parametrize("dropped", [1, 2, 5])
 def test_a_start_that_never_arrived_is_asked_again_with_the_same_id(bench: Bench, dropped: int) -> None:
     bench.jobs.drop_starts = dropped
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 0)
     assert bench.jobs.start_questions == ["run-attempt-1"] * (dropped + 1)
+    assert bench.clock.elapsed >= dropped * 30 and "starting it again" in bench.said("unreachable")[0]
     assert len(report["attempts"]) == 1
 
 
@@ -229,15 +227,6 @@ def test_a_supervisor_killed_again_and_again_still_brings_the_job_to_its_end(
     pytest.fail("it never came to an end")
 
 
-def test_a_resumed_supervisor_uses_the_new_configuration(bench: Bench) -> None:
-    bench.jobs.behaviours = [CRASH, GOOD]
-    with pytest.raises(Killed):
-        bench.restart(store=KillingStore(bench.folder, 4, after=True))
-    report = bench.restart(job_config={"command": "python better.py"})
-    assert report["success"] and len(bench.said("resumed")) == 1
-    assert [job.command for job in bench.jobs.starts] == ["python train.py", "python better.py"]
-
-
 def test_a_stall_that_was_stopped_when_the_supervisor_died_is_still_a_stall(bench: Bench) -> None:
     bench.jobs.behaviours = [HANG, GOOD]
     bench.on("stopped", die)
@@ -278,42 +267,9 @@ def test_a_stop_after_the_next_attempt_was_planned_is_obeyed(bench: Bench) -> No
     assert (len(bench.jobs.starts), len(report["attempts"]), report["total_retries"]) == (1, 1, 0)
 
 
-def test_a_start_whose_answer_is_always_lost_is_tried_again_at_intervals(bench: Bench) -> None:
-    bench.jobs.drop_starts = 5
-    assert bench.restart()["success"] and bench.clock.elapsed >= 5 * 30
-    assert any("starting it again" in text for text in bench.said("unreachable"))
-
-
 def test_a_failure_on_our_own_side_is_no_failure_of_the_start_or_the_stop(bench: Bench) -> None:
     bench.jobs.behaviours = [HANG, GOOD]
     ours = LocalFailure("sh could not be started: Resource temporarily unavailable")
     bench.on("stopping", lambda: bench.jobs.unreachable(bench.clock.elapsed, bench.clock.elapsed + 600, ours))
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 1)
-
-
-# ---------------------------------------------------------------- states of other versions
-
-
-def interrupted(bench: Bench) -> dict[str, Any]:
-    """The state on disk of a run whose supervisor died before its first restart."""
-    bench.jobs.behaviours = [CRASH, GOOD]
-    bench.die_waiting()
-    state = Store(bench.folder).load_run("local run", dict)
-    assert state
-    return state
-
-
-def test_a_state_of_an_earlier_version_goes_on(bench: Bench) -> None:
-    state = interrupted(bench)
-    del state["bad_checkpoints"], state["attempts"][0]["failure"], state["attempts"][0]["progress"]
-    Store(bench.folder).save_run("local run", state, finished=False)
-    assert bench.restart()["success"] and len(bench.jobs.starts) == 2
-
-
-def test_a_state_of_a_later_version_is_refused_in_words(bench: Bench) -> None:
-    state = interrupted(bench) | {"moon_phase": 0.5}
-    Store(bench.folder).save_run("local run", state, finished=False)
-    with pytest.raises(TrainingMonitorError, match="later version.*moon_phase"):
-        bench.restart()
-    assert len(bench.jobs.starts) == 1

@@ -57,9 +57,6 @@ class Watched:
         return self.state.with_log(self.state.take_look(look or running(), self.now, CONFIG))
 
 
-# ---------------------------------------------------------------- keeping
-
-
 def eventful(watched: Watched) -> Iterator[TrainingStatus]:
     """Steps, a loss that is NaN, a warning, half lines, a hang on idle GPUs, a restart, and an unknown."""
     step = 0
@@ -144,9 +141,6 @@ def test_the_recent_output_is_the_last_hundred_lines_with_the_open_one() -> None
     assert len(shown) == 100 and shown[-2:] == ["line 299", "open"]
 
 
-# ---------------------------------------------------------------- starts
-
-
 def test_another_process_is_another_generation_and_the_same_or_an_unknown_one_is_not() -> None:
     watched = Watched()
     assert [watched.look(running(process=process(age=age))).generation for age in (1.0, 2.0, None)] == [0, 0, 0]
@@ -163,9 +157,6 @@ def test_a_falling_step_is_another_generation_once() -> None:
         watched.write(f"step {step}/100\n")
         said.append(watched.look().generation)
     assert said == [0, 0, 0, 1, 1, 1, 1]
-
-
-# ---------------------------------------------------------------- epochs
 
 
 def test_a_log_that_counts_within_epochs_only_is_added_up_over_them() -> None:

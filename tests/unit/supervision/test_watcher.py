@@ -107,9 +107,6 @@ def test_each_way_of_naming_a_run_shows_the_same_progress(bench: Bench, job: Job
     assert status.runtime == 60 and status.recent_output.strip().endswith("step 60/100000 loss 0.5")
 
 
-# ---------------------------------------------------------------- one round trip
-
-
 @pytest.mark.parametrize(("job", "questions"), [(FILES, 6), ("process:training", 4)])
 def test_a_poll_is_one_round_trip(bench: Bench, job: Job, questions: int) -> None:
     bench.polls(bench.watcher(job), 5)
@@ -163,9 +160,6 @@ def test_what_was_told_is_kept_with_what_was_seen(bench: Bench) -> None:
 def test_a_state_of_another_layout_is_begun_anew(bench: Bench, old: dict[str, Any]) -> None:
     Store(bench.folder).save_run(bench.watcher().key, old, finished=False)
     assert format_record(bench.watcher().state) == format_record(WatchState())
-
-
-# ---------------------------------------------------------------- no answer
 
 
 @pytest.mark.parametrize("error", [TargetUnreachable("connection refused"), CommandTimedOut("no answer within 30 s")])
