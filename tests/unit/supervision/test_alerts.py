@@ -298,9 +298,6 @@ def test_milestones_and_where_it_is_are_those_of_the_job() -> None:
     assert begun == [[], [], ["milestone_50"]], "an epoch that has begun is none"
 
 
-# ---------------------------------------------------------------- the loss
-
-
 NAN = LossAnalysis("nan", "the loss is nan", float("nan"), 0.5)
 
 
@@ -314,9 +311,6 @@ def test_nan_is_told_once_per_generation_also_when_it_comes_and_goes() -> None:
 @pytest.mark.parametrize("kind", [None, "spike", "divergence", "plateau"])
 def test_other_losses_are_not_told_as_nan(kind: str | None) -> None:
     assert Looks().look(loss=LossAnalysis(kind, "", 1.0, 1.0)) == []
-
-
-# ---------------------------------------------------------------- limits
 
 
 @pytest.mark.parametrize(
@@ -349,9 +343,6 @@ def test_the_hard_limit_ends_a_run_in_progress_unless_its_time_is_unknown() -> N
     assert looks.end == f"Hard limit of {format_duration(3600)} reached"
     looks = Looks(WatchConfig(soft_limit=1, hard_limit=1, cost_per_hour=1, budget=1))
     assert looks.look(runtime=None) == [] and looks.end is None
-
-
-# ---------------------------------------------------------------- how it ended
 
 
 def ended(**more: Any) -> TrainingStatus:

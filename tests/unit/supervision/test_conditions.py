@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -116,9 +115,6 @@ def test_the_first_of_several_that_hold_counts() -> None:
         assert found and found[0].text == first
 
 
-# ---------------------------------------------------------------- GPUs
-
-
 def test_gpus_are_idle_since_the_first_of_looks_that_follow_each_other() -> None:
     since, looked_at = None, None
     modes = ("busy", "idle", "idle", "idle", "spinning", "idle", None, "idle")
@@ -163,15 +159,6 @@ def test_a_match_is_found_anywhere_in_a_long_line(before: int) -> None:
     assert not find_line("needle$", "x" * before + "needle" + "y" * 9000)
 
 
-def test_the_time_for_a_line_grows_with_its_length_only() -> None:
-    begun = time.monotonic()
-    assert find_line(".*x", "a" * 20_000) is None  # 0.2 s; not cut into windows, it takes ten times as long
-    assert time.monotonic() - begun < 60
-
-
-# ---------------------------------------------------------------- checkpoints
-
-
 def test_a_complete_checkpoint_that_was_not_there_is_new() -> None:
     known = know_checkpoints(CheckpointListing((checkpoint(100), checkpoint(200, complete=False))))
     for added, found in [
@@ -203,9 +190,6 @@ def test_one_that_replaces_the_last_is_new_once_it_was_written() -> None:
     known = know_checkpoints(last(10.0))
     assert find_new_checkpoint(known, last(70.0), 60.0) is None
     assert find_new_checkpoint(known, last(5.0), 60.0) == checkpoint(0, path="/c/last.ckpt")
-
-
-# ---------------------------------------------------------------- pace
 
 
 def test_the_longer_the_wait_the_less_often_it_looks_unless_gpus_are_to_be_idle() -> None:

@@ -175,9 +175,6 @@ def test_a_look_that_fails_is_not_handed_over() -> None:
     assert [view.progress.step for view in views] == [None, 30, 60, 90, 270, 300]
 
 
-# ---------------------------------------------------------------- JobMonitor
-
-
 def test_an_update_tells_status_and_times_and_the_summary_speed_and_eta() -> None:
     watched = Watched(Behaviour(total=1000))
     monitor = watched.monitor()
@@ -250,18 +247,6 @@ def test_a_silence_that_has_reached_the_threshold_at_a_later_look_is_a_stall() -
 def test_a_stall_of_nothing_is_an_error() -> None:
     with pytest.raises(JobNotFound):
         detect_stall("local", "process:nowhere", **Watched(Behaviour()).reach)
-
-
-def test_an_interrupt_says_that_only_the_looking_ended() -> None:
-    watched = Watched(Behaviour(total=10_000))
-
-    def press_ctrl_c() -> None:
-        raise KeyboardInterrupt
-
-    watched.clock.at(100, press_ctrl_c)
-    with pytest.raises(KeyboardInterrupt, match="no longer watching process:job, which keeps running"):
-        watched.watch()
-    assert watched.jobs.running() == [watched.job]
 
 
 # ---------------------------------------------------------------- start_background_monitor

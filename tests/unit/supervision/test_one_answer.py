@@ -13,15 +13,12 @@ from tests.unit.fleet.fleet_world import Watch, World
 from tests.unit.one_run import JOB, Asked, Stage
 from training_monitor.core.models import Event
 from training_monitor.core.store import Store
-from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.values import MemberSpec
 from training_monitor.look.check import check_training
-from training_monitor.runs.clock import RunClock
 from training_monitor.supervision.monitor import detect_stall, monitor_job
 from training_monitor.supervision.restart import auto_restart
 from training_monitor.supervision.watch import watch_training
 from training_monitor.supervision.watcher import TrainingWatcher
-from training_monitor.verdict.judge import judge
 
 MINUTE = 60.0
 UNSEEN = "row 1: evaluates, its processes out of sight"
@@ -114,9 +111,6 @@ def test_a_fleet_that_begins_to_look_judges_with_what_others_saw(tmp_path: Path)
     assert asked.ways["fleet"]() == asked.ways["check"]() == "running"
 
 
-# ---------------------------------------------------------------- what was judged wrongly
-
-
 @pytest.mark.parametrize("way", ["check", "watch", "fleet"])
 def test_a_moving_epoch_fraction_is_progress(tmp_path: Path, way: str) -> None:
     """Row 9: the dict lines of a Trainer without a bar, one in eight minutes."""
@@ -149,16 +143,6 @@ def test_four_readings_show_an_eta_that_does_not_converge(tmp_path: Path, way: s
     if way != "fleet":
         told = "ETA not converging: stayed at ~2h over the last 90 minutes despite 500 steps"
         assert (job["verdict"], job["recommendation"]) == ("warning", "alert") and told in job["reason"]
-
-
-def test_members_that_nobody_has_looked_at_are_unknown() -> None:
-    monitor = FleetMonitor([MemberSpec("local"), MemberSpec("ssh://somewhere")])
-    for row in monitor.snapshot().rows:
-        assert row.health().level == "unknown" and (row.verdict is None or row.verdict.verdict == "unknown")
-    assert judge([], now=EPOCH).verdict == "unknown"
-
-
-# ---------------------------------------------------------------- ends
 
 
 def test_what_was_killed_for_memory_says_where_and_why(tmp_path: Path) -> None:
@@ -213,28 +197,3 @@ def test_an_end_is_told_at_once_and_as_what_it_was(tmp_path: Path, words: str, s
     given: dict[str, Any] = {"transport": watch.world, "clock": watch.world.clock}
     [job] = check_training("local", machine.path, store=Store(str(tmp_path)), **given)["jobs"]
     assert job["state"] == state and told in job["reason"]
-
-
-# ---------------------------------------------------------------- from inside the script
-
-
-def test_a_change_of_speed_shows_within_a_minute() -> None:
-    """Row 15: 19 steps/s for 40 s, then 2/s; and a single pause of a minute."""
-    clock, now, batch = RunClock(1000.0), 1000.0, 0
-    clock.observe(now, 0, 0)
-    clock.start_epoch(1, 2000, 1)
-
-    def train(seconds: float, speed: float) -> None:
-        nonlocal now, batch
-        end = now + seconds
-        while now < end:
-            now, batch = now + 1 / speed, batch + 1
-            clock.observe(now, batch, 0)
-
-    train(40, 19.0)
-    assert clock.estimates()["run"].rate == pytest.approx(19.0, rel=0.05)
-    train(60, 2.0)
-    assert clock.estimates()["run"].rate == pytest.approx(2.0, rel=0.15)
-    now += 60
-    train(10, 2.0)
-    assert clock.estimates()["run"].rate == pytest.approx(2.0, rel=0.15)

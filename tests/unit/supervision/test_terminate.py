@@ -149,9 +149,6 @@ def test_an_unfinished_one_is_marked_with_how_far_it_came_and_why(bench: Bench) 
     assert re.search(r"Target steps: 100.?000", command) and "Completed steps: 100 " in command
 
 
-# ---------------------------------------------------------------- leftovers
-
-
 @pytest.mark.parametrize("job", [FILES, "process:training"])
 def test_what_waits_for_a_disk_is_tried_again_and_then_reported(tmp_path: Path, job: Any) -> None:
     bench = Bench(tmp_path, Behaviour(total=100_000, unkillable=99), target="local")
@@ -382,15 +379,3 @@ def test_a_training_that_was_started_again_meanwhile_is_not_ended_by_the_old_pla
     bench.there.begin_again(RUNS, pid=222)
     bench.terminate()
     assert bench.there.training.stopped_at is None
-
-
-def test_a_state_of_a_later_version_is_refused_in_words(bench: Bench) -> None:
-    with pytest.raises(Killed):
-        bench.terminate(store=KillingEverything(bench.folder, 1, after=True))
-    watcher = bench.watcher()
-    key = f"terminate {watcher.key.removeprefix('watch ')}"
-    state = Store(bench.folder).load_run(key, dict)
-    assert state
-    Store(bench.folder).save_run(key, state | {"moon_phase": 0.5}, finished=False)
-    with pytest.raises(TrainingMonitorError, match="later version.*moon_phase"):
-        bench.terminate()

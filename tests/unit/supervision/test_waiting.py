@@ -129,13 +129,6 @@ def test_a_stall_ends_it_whether_asked_for_or_not(tmp_path: Path, asked: bool) -
     assert world.there.running()  # it is only looked at
 
 
-def test_of_a_line_and_the_failure_that_it_tells_the_first_one_counts(tmp_path: Path) -> None:
-    for conditions in (("log=out of memory", "failed"), ("failed", "log=out of memory")):
-        does = Behaviour(crash_after=70, last_words="torch.OutOfMemoryError: CUDA out of memory")
-        report = World(tmp_path / conditions[0], does).wait(*conditions)
-        assert report.condition == conditions[0]
-
-
 def test_time_that_runs_out_ends_it_with_what_is_known(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.clock.sleep(50)
@@ -143,9 +136,6 @@ def test_time_that_runs_out_ends_it_with_what_is_known(tmp_path: Path) -> None:
     report = world.wait("step=500", "failed", timeout=100)
     assert (report.outcome, report.condition, report.state, report.seconds) == ("timeout", None, "running", 100)
     assert report.reason.startswith("the condition step=500 or failed was not met within 1m40s; step 150 of 1000")
-
-
-# ---------------------------------------------------------------- GPUs
 
 
 def test_gpus_that_are_idle_for_long_enough_end_it(tmp_path: Path) -> None:
@@ -290,9 +280,6 @@ def test_a_long_wait_takes_few_looks(tmp_path: Path) -> None:
     assert world.clock.elapsed >= 36_000 and world.looks < 650
 
 
-# ---------------------------------------------------------------- the beginning
-
-
 def test_a_missing_training_raises_and_leaves_nothing(tmp_path: Path) -> None:
     world = World(tmp_path)
     with pytest.raises(JobNotFound, match="process:nowhere"):
@@ -340,18 +327,6 @@ def test_it_can_be_stopped_from_outside_and_taken_up_with_the_same_deadline(tmp_
     world.clock.sleep(100)
     report = world.go_on()
     assert (report.outcome, report.seconds) == ("timeout", 500) and 95 <= report.unseen_seconds <= 120
-
-
-def test_an_interrupt_says_that_the_wait_can_be_taken_up(tmp_path: Path) -> None:
-    world = World(tmp_path)
-
-    def press_ctrl_c() -> None:
-        raise KeyboardInterrupt
-
-    world.clock.at(100, press_ctrl_c)
-    with pytest.raises(KeyboardInterrupt, match="the wait was interrupted; to resume it, pass the handle mine"):
-        world.wait("step=900")
-    assert world.go_on(stopping=None).outcome == "met"
 
 
 def test_a_passed_deadline_ends_after_one_more_look(tmp_path: Path) -> None:
@@ -418,9 +393,6 @@ def test_a_full_disk_here_ends_nothing_and_is_told(tmp_path: Path) -> None:
     world = World(tmp_path)
     report = world.wait("step=500", store=Full(world.folder))
     assert report.outcome == "met" and report.errors == ("the wait cannot be resumed with its handle: no space left",)
-
-
-# ---------------------------------------------------------------- what is kept
 
 
 def test_the_waits_are_listed_the_last_written_first(tmp_path: Path) -> None:

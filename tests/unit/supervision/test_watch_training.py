@@ -516,16 +516,3 @@ def test_the_next_start_of_the_same_files_is_watched_as_a_run_of_its_own(tmp_pat
     first = bench.told
     assert bench.watched(SAVE).end == "finished"
     assert bench.told[len(first) :].count("finished") == 1 and len(bench.there.uploads) == 2
-
-
-def test_an_interrupt_says_that_only_the_watch_ended(tmp_path: Path) -> None:
-    def press_ctrl_c() -> None:
-        raise KeyboardInterrupt
-
-    bench = Bench(tmp_path, FINISHES)
-    bench.clock.at(90, press_ctrl_c)
-    with pytest.raises(
-        KeyboardInterrupt, match="the watch of .* has ended, but the training has not; repeat the same call"
-    ):
-        bench.watch()
-    assert bench.watch().end == "finished"  # type: ignore[union-attr]
