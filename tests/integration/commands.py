@@ -9,6 +9,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from unittest.mock import patch
@@ -20,6 +22,27 @@ PYTHON = shlex.quote(sys.executable)  # as a word of a script
 
 def run_command(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
     """What `training-monitor ARGV` answers, with an empty stdin, in this environment with `changes`."""
+    return _run(lambda: main(argv), argv, changes)
+
+
+def run_script(script: str, *argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    """What a Python script without a TrainingMonitor says, which may be a file, run as `python3 SCRIPT ARGV` is."""
+    name = script if "\n" not in script else "-c"
+    code = compile(script if name == "-c" else Path(script).read_text(encoding="utf-8"), name, "exec")
+
+    def act() -> int:
+        with patch("sys.argv", [name, *argv]):
+            try:
+                exec(code, {"__name__": "__main__", "__file__": name})
+            except Exception:
+                traceback.print_exc()
+                return 1
+        return 0
+
+    return _run(act, argv, changes)
+
+
+def _run(act: Callable[[], int], argv: Sequence[str], changes: dict[str, str]) -> subprocess.CompletedProcess[str]:
     encoding = changes.get("PYTHONIOENCODING", "utf-8")
     out, err = (
         io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors, write_through=True)
@@ -29,9 +52,11 @@ def run_command(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
     with patch.dict(os.environ, {"COLUMNS": "80", **changes}), patch("sys.stdin", io.StringIO()):
         with redirect_stdout(out), redirect_stderr(err):
             try:
-                status = main(argv)
+                status = act()
             except SystemExit as end:  # as argparse does
                 status = end.code if isinstance(end.code, int) else int(end.code is not None)
+                if isinstance(end.code, str):
+                    print(end.code, file=sys.stderr)
             finally:
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
