@@ -1,4 +1,4 @@
-"""The command line in a pod of the loopback Kubernetes API: what it prints, where, and with which exit status."""
+"""The command line on this machine and in a pod: what it prints, where, and with which exit status."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.integration.commands import PYTHON, run_command as cli, run_on_a_terminal
-from tests.integration.conftest import Surroundings, wait_until
+from tests.integration.conftest import Place, Surroundings, wait_until
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.requirements import require
 from training_monitor import JobStatus, start_process_job
 from training_monitor.jobs import look_at_job
+from training_monitor.jobs.jobs import JobView
 
 ROOT = Path(__file__).parents[2]
 GPU_ROW = "{}, GPU-{}, NVIDIA H100 80GB HBM3, {}, 40, 60000, 81559, {}, 700.00, 60, Disabled"
@@ -30,129 +32,120 @@ def environ(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), **changes}
 
 
-def give_gpus(pod: Pod, *utilizations: int, watts: int = 500) -> None:
-    """An nvidia-smi on the pod's PATH that prints rows in the real one's form."""
+def give_gpus(place: Place, *utilizations: int, watts: int = 500) -> None:
+    """An nvidia-smi that prints rows in the real one's form."""
     rows = "\n".join(GPU_ROW.format(n, n, percent, watts) for n, percent in enumerate(utilizations))
-    tool = Path(pod.root) / "bin" / "nvidia-smi"
-    tool.parent.mkdir(exist_ok=True)
+    tool = place.surroundings.tools / "nvidia-smi"
     tool.write_text(
         f"#!/bin/sh\ncase $1 in --query-gpu*) cat <<END\n{rows}\nEND\n;; *) echo 77, python, GPU-0, 512;; esac\n"
     )
     tool.chmod(0o755)
-    pod.env["PATH"] = f"{tool.parent}:{os.defpath}"
 
 
-@pytest.fixture
-def job(pod: Pod) -> str:
-    """A job in the pod that has printed three steps and waits."""
-    job_id = start_process_job("head", "for i in 1 2 3; do echo step $i/9 loss=0.$i; done; sleep 600", "steps")
-    assert wait_until(lambda: look_at_job("head", job_id).progress.step == 3)
+def start(command: str, name: str, until: Callable[[JobView], bool]) -> str:
+    """A job of this machine."""
+    job_id = start_process_job("local", command, name)
+    assert wait_until(lambda: until(look_at_job("local", job_id)))
     return job_id
 
 
+@pytest.fixture
+def job(local: Place) -> str:
+    """A job that has printed three steps and waits."""
+    command = "for i in 1 2 3; do echo step $i/9 loss=0.$i; done; sleep 600"
+    return start(command, "steps", lambda job: job.progress.step == 3)
+
+
 def test_every_command_that_reads_reports_a_running_job(job: str) -> None:
-    done = cli("status", "head", job)
+    done = cli("status", "local", job)
     assert done.returncode == 0 and f"{job} RUNNING step 3/9" in done.stdout and done.stderr == ""
-    assert json.loads(cli("status", "head", job, "--json").stdout)["jobs"][0]["step"] == 3
-    done = cli("status", "head")
+    assert json.loads(cli("status", "local", job, "--json").stdout)["jobs"][0]["step"] == 3
+    done = cli("status", "local")
     assert done.returncode == 0 and job in done.stdout and "RUNNING" in done.stdout
-    assert [cli("check", "head", name, "--field", "step").stdout for name in (job, "steps")] == ["3\n"] * 2
-    assert json.loads(cli("check", "head", job, "--json").stdout)["jobs"][0]["total_steps"] == 9
-    assert cli("logs", "head", job, "--tail", "2").stdout == "step 2/9 loss=0.2\nstep 3/9 loss=0.3\n"
-    command = f"{PYTHON} -m training_monitor logs head {job} | true"  # a reader that leaves early
+    assert [cli("check", "local", name, "--field", "step").stdout for name in (job, "steps")] == ["3\n"] * 2
+    assert json.loads(cli("check", "local", job, "--json").stdout)["jobs"][0]["total_steps"] == 9
+    assert cli("logs", "local", job, "--tail", "2").stdout == "step 2/9 loss=0.2\nstep 3/9 loss=0.3\n"
+    command = f"{PYTHON} -m training_monitor logs local {job} | true"  # a reader that leaves early
     env = environ(PYTHONUNBUFFERED="")
     assert subprocess.run(["sh", "-c", command], env=env, text=True, capture_output=True, timeout=60).stderr == ""
 
 
 def test_a_field_or_a_name_that_there_is_not_is_wrong_use(job: str) -> None:
-    done = cli("check", "head", job, "--field", "stp")
+    done = cli("check", "local", job, "--field", "stp")
     assert done.returncode == 2 and "got 'stp', expected step" in done.stderr
-    done = cli("logs", "head", "process:stepz")
+    done = cli("logs", "local", "process:stepz")
     assert done.returncode == 2 and "no training 'stepz'; similar names: steps" in done.stderr
 
 
-def test_status_of_a_failed_job_names_the_root_of_its_failure(pod: Pod) -> None:
+def test_status_of_a_failed_job_names_the_root_of_its_failure(local: Place) -> None:
     words = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-    job_id = start_process_job(
-        "head", f"echo '{words}'; echo 'Watchdog caught collective operation timeout'; exit 1", "oom"
-    )
-    assert wait_until(lambda: look_at_job("head", job_id).status is JobStatus.FAILED)
-    done = cli("status", "head", job_id)
+    command = f"echo '{words}'; echo 'Watchdog caught collective operation timeout'; exit 1"
+    job_id = start(command, "oom", lambda job: job.status is JobStatus.FAILED)
+    done = cli("status", "local", job_id)
     lines = done.stdout.splitlines()
     assert done.returncode == 1 and "exit status 1" in lines[0]
     assert lines[1:] == [f"  failed: {words.removeprefix('[rank1]: ')}", "  kind of failure: cuda_oom (user)"]
-    found = json.loads(cli("status", "head", job_id, "--json").stdout)["jobs"][0]["failure"]
+    found = json.loads(cli("status", "local", job_id, "--json").stdout)["jobs"][0]["failure"]
     assert (found["category"], found["action"], found["rank"]) == ("cuda_oom", "stop", 1)
 
 
-def test_step_of_a_job_that_printed_none_is_unknown(pod: Pod) -> None:
-    done = cli("check", "head", start_process_job("head", "sleep 60", "quiet"), "--field", "step")
+def test_step_of_a_job_that_printed_none_is_unknown(local: Place) -> None:
+    done = cli("check", "local", start_process_job("local", "sleep 60", "quiet"), "--field", "step")
     assert done.returncode == 3 and done.stdout == "" and "its step is unknown" in done.stderr
 
 
-def test_logs_say_when_a_log_has_more_lines_than_were_read(pod: Pod) -> None:
-    job_id = start_process_job("head", "seq 1 20000; sleep 60", "long")
-    assert wait_until(lambda: look_at_job("head", job_id).log_tail.endswith("20000\n"))
-    assert "older lines" in cli("logs", "head", job_id, "--tail", "20000").stderr
-    assert cli("logs", "head", job_id, "--tail", "100").stderr == ""
-
-
-def test_logs_cannot_steer_the_terminal(pod: Pod) -> None:
-    job_id = start_process_job(
-        "head", r"printf '\033]0;owned\007\033[2Jred\033[31m \302\233 end\n'; sleep 60", "colours"
-    )
-    assert wait_until(lambda: look_at_job("head", job_id).log_tail.endswith("end\n"))
-    shown = cli("logs", "head", job_id).stdout
-    assert "red" in shown and not set("\x1b\x07\x9b") & set(shown)
+def test_logs_say_when_they_are_cut_and_cannot_steer_the_terminal(local: Place) -> None:
+    colours = r"printf '\033]0;owned\007\033[2Jred\033[31m \302\233 end\n'"
+    job_id = start(f"seq 1 20000; {colours}; sleep 60", "long", lambda job: job.log_tail.endswith("end\n"))
+    assert "older lines" in cli("logs", "local", job_id, "--tail", "20000").stderr
+    done = cli("logs", "local", job_id, "--tail", "100")
+    assert done.stderr == "" and "red" in done.stdout and not set("\x1b\x07\x9b") & set(done.stdout)
 
 
 def test_stall_is_1_when_silent_and_0_when_not(job: str) -> None:
-    assert cli("check", "head", job, "--stall-after", "300", "--sample", "0").returncode == 0
+    assert cli("check", "local", job, "--stall-after", "300", "--sample", "0").returncode == 0
     time.sleep(2.1)
-    done = cli("check", "head", job, "--stall-after", "2")
+    done = cli("check", "local", job, "--stall-after", "2")
     assert done.returncode == 1 and done.stdout.startswith("STALLED ")
 
 
-def test_wait_says_why_it_returned(pod: Pod, job: str) -> None:
-    done = cli("wait", "head", job, "--timeout", "0.5", "--interval", "0.2", "--json")
+def test_wait_says_why_it_returned(job: str) -> None:
+    done = cli("wait", "local", job, "--timeout", "0.5", "--interval", "0.2", "--json")
     assert done.returncode == 3 and json.loads(done.stdout)["outcome"] == "timeout"
-    done = cli("wait", "head", start_process_job("head", "echo step 5; sleep 0.5", "ends"))
+    done = cli("wait", "local", start_process_job("local", "echo step 5; sleep 0.5", "ends"))
     assert done.returncode == 0 and "finished" in done.stdout and "step 5" in done.stdout
 
 
 def test_stop_ends_the_job_and_says_so(job: str) -> None:
-    done = cli("stop", "head", job, "--stop-grace", "1")
+    done = cli("stop", "local", job, "--stop-grace", "1")
     assert done.returncode == 0 and f"{job} has ended (STOPPED)" in done.stdout
-    assert cli("status", "head", job).returncode == 1
+    assert cli("status", "local", job).returncode == 1
 
 
-def test_gpu_without_nvidia_smi_is_unknown(pod: Pod) -> None:
-    done = cli("gpu", "head")
+def test_gpu_prints_a_line_each_and_is_unknown_without_nvidia_smi(local: Place) -> None:
+    done = cli("gpu", "local")
     assert done.returncode == 3 and "nvidia-smi was not found" in done.stderr
-    assert json.loads(cli("gpu", "head", "--json").stdout)["gpu_count"] is None
+    assert json.loads(cli("gpu", "local", "--json").stdout)["gpu_count"] is None
+    give_gpus(local, 100, 3)
+    done = cli("gpu", "local")
+    assert done.returncode == 0 and done.stdout.count("H100") == 2
+    assert "100 %" in done.stdout and "pid 77" in done.stdout
+    assert len({line.index("%") for line in done.stdout.splitlines() if line.startswith("GPU")}) == 1
 
 
-def test_gpu_prints_a_line_each(pod: Pod) -> None:
-    give_gpus(pod, 97, 95)
-    done = cli("gpu", "head")
-    assert done.returncode == 0 and done.stdout.count("H100") == 2 and "97 %" in done.stdout and "pid 77" in done.stdout
-    give_gpus(pod, 100, 3)
-    assert len({line.index("%") for line in cli("gpu", "head").stdout.splitlines() if line.startswith("GPU")}) == 1
-
-
-def test_health_is_0_1_or_3_by_its_verdict(pod: Pod, job: str) -> None:
-    (Path(pod.root) / "checkpoints").mkdir()
-    asked = ("health", "head", "--checkpoint-dir", "checkpoints", "--job", job)
+def test_health_is_0_1_or_3_by_its_verdict(local: Place, job: str) -> None:
+    (local.folder / "checkpoints").mkdir()
+    asked = ("health", "local", "--checkpoint-dir", str(local.folder / "checkpoints"), "--job", job)
     assert cli(*asked).returncode == 3
-    give_gpus(pod, 97, 95)
+    give_gpus(local, 97, 95)
     done = cli(*asked)
     assert done.returncode == 0 and "health: OK" in done.stdout, done.stdout
-    give_gpus(pod, 0, 1)
+    give_gpus(local, 0, 1)
     done = cli(*asked)
     assert done.returncode == 1 and "although the job is RUNNING" in done.stdout
     report = json.loads(cli(*asked, "--json").stdout)
     assert report["verdict"] == "failed" and len(report["issues"]) == len(report["remedies"])
-    give_gpus(pod, 100, 100, watts=90)
+    give_gpus(local, 100, 100, watts=90)
     assert "ranks are waiting in a collective" in cli(*asked).stdout
 
 
@@ -161,26 +154,26 @@ def test_health_of_a_pod_that_does_not_exist_is_failed(kube: KubernetesApi) -> N
     assert done.returncode == 1 and "pod nope does not exist" in done.stdout
 
 
-def test_checkpoints_are_marked(pod: Pod) -> None:
-    folder = Path(pod.root) / "my checkpoints"
+def test_checkpoints_are_marked(local: Place) -> None:
+    folder = local.folder / "my checkpoints"
     for step, size in ((100, 30), (200, 0)):
         (folder / f"step_{step}").mkdir(parents=True)
         (folder / f"step_{step}" / "model.pt").write_bytes(b"\x80\x02" * size)
-    done = cli("checkpoints", "head", "my checkpoints")
+    done = cli("checkpoints", "local", str(folder))
     assert done.returncode == 0
     assert [line[0] for line in done.stdout.splitlines()] == ["*", "!"] and "empty file" in done.stdout
-    missing = cli("checkpoints", "head", "none")
-    assert missing.returncode == 1 and "head: none: no such folder" in missing.stderr
+    missing = cli("checkpoints", "local", str(local.folder / "none"))
+    assert missing.returncode == 1 and "none: no such folder" in missing.stderr
     assert f"{ROOT}/README.md: not a directory" in cli("checkpoints", "local", f"{ROOT}/README.md").stderr
 
 
-def test_a_hostile_job_id_is_only_a_name(pod: Pod) -> None:
-    for number, (name, command) in enumerate(zip(HOSTILE, ("status", "logs", "stop") * 2)):
-        done = cli(command, "local" if number % 2 else "head", "--", name)
-        assert done.returncode in (1, 2, 3) and "Traceback" not in done.stderr and done.stderr.startswith("error:")
-        done = cli(command, "head", "--", f"process:{name}")
+def test_a_hostile_job_id_is_only_a_name(local: Place) -> None:
+    for name, command in zip(HOSTILE, ("status", "logs", "stop") * 2):
+        for given in (name, f"process:{name}"):
+            done = cli(command, "local", "--", given)
+            assert done.returncode in (1, 2, 3) and "Traceback" not in done.stderr and done.stderr.startswith("error:")
         assert done.returncode == 2 and "process:NAME" in done.stderr
-    assert not (Path(pod.root) / "hacked").exists()
+    assert not list(local.folder.glob("**/hacked"))
 
 
 def test_a_forbidden_pod_is_unknown(pod: Pod, kube: KubernetesApi) -> None:
@@ -195,9 +188,9 @@ def test_a_missing_tool_is_named(surroundings: Surroundings) -> None:
 
 
 def test_a_missing_pod_is_unknown_and_says_what_to_try_also_as_json(kube: KubernetesApi) -> None:
-    done = cli("status", "nope", "process:x")
+    done = cli("status", "nope", "process:x", "--json")
     assert done.returncode == 3 and 'pods "nope" not found' in done.stderr and "Try:" in done.stderr
-    said = json.loads(cli("status", "nope", "process:x", "--json").stdout)
+    said = json.loads(done.stdout)
     assert said["kind"] == "TargetNotFound" and said["hint"]
 
 
@@ -283,16 +276,12 @@ def test_a_run_that_sigterm_ends_says_what_is_left(pod: Pod, kube: KubernetesApi
     assert cli("stop", "head", "process:termed").returncode == 0
 
 
-def test_jobs_that_cannot_be_listed_are_unknown(pod: Pod, tmp_path: Path) -> None:
-    pod.env["TRAINING_MONITOR_JOBS_DIR"] = str(ROOT / "README.md")
-    done = cli("status", "head")
+def test_jobs_that_cannot_be_listed_are_unknown(surroundings: Surroundings) -> None:
+    done = cli("status", "local", TRAINING_MONITOR_JOBS_DIR=str(ROOT / "README.md"))
     assert done.returncode == 3 and "is not a folder" in done.stderr and done.stdout == ""
 
 
-DEMO_ENDS: dict[int | None, int] = {signal.SIGTERM: -signal.SIGTERM, signal.SIGHUP: -signal.SIGHUP}
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGABRT, None])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGABRT, None])
 def test_a_demo_that_is_ended_leaves_nothing_behind(number: signal.Signals | None, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "training_monitor", "demo"]
     env = environ(TMPDIR=str(tmp_path))
@@ -304,7 +293,8 @@ def test_a_demo_that_is_ended_leaves_nothing_behind(number: signal.Signals | Non
             child.send_signal(number)
         child.stdout.close()
         said = child.stderr.read()
-        assert child.wait(30) == DEMO_ENDS.get(number, 128 + (number or 13)) and "Traceback" not in said
+        expected = -number if number is signal.SIGTERM else 128 + (number or signal.SIGPIPE)
+        assert child.wait(30) == expected and "Traceback" not in said
     assert list(tmp_path.iterdir()) == []
     assert subprocess.run(["pgrep", "-f", str(tmp_path)], stdout=subprocess.DEVNULL).returncode == 1
 
