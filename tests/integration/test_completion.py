@@ -68,7 +68,7 @@ class Shell:
     """One shell in a terminal, in which `training-monitor` can be completed."""
 
     def __init__(self, name: str, folder: Path, *, by_file: bool = False) -> None:
-        self.folder, self.screen, self.asked = folder, Screen(folder), folder / "asked"
+        self.name, self.folder, self.screen, self.asked = name, folder, Screen(folder), folder / "asked"
         home = folder / "home"
         _write_home(home)
         command = folder / "bin" / "training-monitor"
@@ -142,11 +142,17 @@ def _write_home(home: Path) -> None:
             execute("INSERT INTO history_members (key, first, last) VALUES (?, 0, ?)", (key, number))
 
 
-@pytest.fixture(params=["bash", "zsh", "fish"])
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
-    with closing(Shell(request.param, tmp_path)) as shell:
+@pytest.fixture(scope="module", params=["bash", "zsh", "fish"])
+def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    with closing(Shell(request.param, tmp_path_factory.mktemp(request.param))) as shell:
         yield shell
-    assert not [*tmp_path.rglob("*pwned*")], "a name was executed"
+
+
+@pytest.fixture
+def shell(started: Shell) -> Iterator[Shell]:
+    yield started
+    assert not [*started.folder.rglob("*pwned*")], "a name was executed"
+    started.clear()
 
 
 def test_commands_and_options_are_completed(shell: Shell) -> None:
@@ -155,10 +161,7 @@ def test_commands_and_options_are_completed(shell: Shell) -> None:
     shell.completes("watch local --ter", r"terminate\b.*\n.*terminate-busy\b|--terminate +--terminate-busy\b")
     shell.completes("gpu --js", r"^ready\$ training-monitor gpu --json\b")
     shell.completes("--ver", r"^ready\$ training-monitor --version\b")
-
-
-def test_bash_offers_the_options_of_run_before_its_command(tmp_path: Path) -> None:
-    with closing(Shell("bash", tmp_path)) as shell:
+    if shell.name == "bash":
         shell.completes("run ", r"--name\b", r"--checkpoint-dir\b", r"--resume-argument\b")
 
 
@@ -169,9 +172,9 @@ def test_a_file_that_the_shell_loads_does_the_same(name: str, tmp_path: Path) ->
         assert shell.gets("gpu vas") == ["gpu", "vast://30007012"]
 
 
-def test_values_are_completed(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "my file.prom").touch()
-    (tmp_path / "my folder").mkdir()
+def test_values_are_completed(shell: Shell) -> None:
+    (shell.folder / "my file.prom").touch()
+    (shell.folder / "my folder").mkdir()
     shell.completes("completion z", r"^ready\$ training-monitor completion zsh\b")
     shell.completes("notify x --priority u", r"--priority urgent\b")
     shell.completes("fleet --notify a", r"--notify anna\b")
@@ -183,8 +186,8 @@ def test_values_are_completed(shell: Shell, tmp_path: Path) -> None:
     assert words[:2] == ["rent", "dataset"] and words[2].rstrip("/") == "my folder"
 
 
-def test_behind_two_dashes_another_command_line_is_completed(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "my script.py").touch()
+def test_behind_two_dashes_another_command_line_is_completed(shell: Shell) -> None:
+    (shell.folder / "my script.py").touch()
     assert shell.gets("run --name x -- python3 my\\ sc")[-2:] == ["python3", "my script.py"]
     assert shell.gets("run -- shellch") == ["run", "--", "shellcheck"]
 
