@@ -27,7 +27,7 @@ from training_monitor.logs.totals import LogTotals
 from training_monitor.targets.asking import Site
 from training_monitor.targets.transport import LocalTransport, Stream
 
-KINDS = ("over_ssh",)  # of targets: what a shell does is the same on all
+KINDS = ("local",)  # of targets: what a shell does is the same on all
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
 TOOLS = ("head", "cat", "sleep", "tail", "dd", "tr", "wc", "stat", "ls", "md5sum", "cksum", "grep", "date")
 GIB = 1 << 30
