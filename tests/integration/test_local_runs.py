@@ -155,14 +155,14 @@ def test_hostile_things_in_the_folder_hang_and_hide_nothing(tmp_path: Path) -> N
     assert "gone" not in runs and "folder.json" not in runs
 
 
-def test_ten_thousand_files_are_read_once(tmp_path: Path) -> None:
+def test_thousands_of_files_are_read_once(tmp_path: Path) -> None:
     write(tmp_path / "run.json", status="FINISHED")
     make_old(tmp_path / "run.json")
-    for number in range(9_999):
+    for number in range(2_999):
         os.link(tmp_path / "run.json", tmp_path / f"run-{number}.json")
     source = LocalRuns(tmp_path)
     first, second = look(source), look(source)
-    assert len(first.runs) == 10_000
+    assert len(first.runs) == 3_000
     assert all(one is other for one, other in zip(first.runs, second.runs, strict=True))
 
 
@@ -176,21 +176,21 @@ def test_a_folder_that_is_not_there_is_an_error_and_never_empty(tmp_path: Path) 
 def test_a_run_that_writes_all_the_time_is_never_torn(tmp_path: Path) -> None:
     program = (
         "import json, sys; from training_monitor.runs.files import write_atomically\n"
-        "for step in range(500):\n"
+        "for step in range(200):\n"
         "    text = json.dumps({'status': 'RUNNING', 'state': {'step': step}, 'losses': [step] * (step % 60)})\n"
         "    write_atomically(sys.argv[1], text)\n"
-        "write_atomically(sys.argv[1], json.dumps({'status': 'FINISHED', 'state': {'step': 500}}))\n"
+        "write_atomically(sys.argv[1], json.dumps({'status': 'FINISHED', 'state': {'step': 200}}))\n"
     )
     writers = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path / f"run-{number}.json")]) for number in range(4)
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path / f"run-{number}.json")]) for number in range(2)
     ]
     source, steps = LocalRuns(tmp_path), dict[str, int]()
     while any([writer.poll() is None for writer in writers]):
         for run in look(source).runs:
             assert run.error is None and run.step is not None and run.step >= steps.get(run.name, 0)
             steps[run.name] = run.step
-    assert [writer.wait() for writer in writers] == [0] * 4
-    assert [(run.status, run.step) for run in look(source).runs] == [("FINISHED", 500)] * 4
+    assert [writer.wait() for writer in writers] == [0] * 2
+    assert [(run.status, run.step) for run in look(source).runs] == [("FINISHED", 200)] * 2
 
 
 def test_runs_that_begin_and_end_during_the_looks_are_never_taken_for_killed(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_runs_that_begin_and_end_during_the_looks_are_never_taken_for_killed(tmp
         "    write_atomically(sys.argv[1], json.dumps(document))\n"
     )
     source, seen = LocalRuns(tmp_path), set[str]()
-    for number in range(6):
+    for number in range(2):
         paths = [str(tmp_path / f"run-{number}-{each}.json") for each in range(3)]
         started = [subprocess.Popen([sys.executable, "-c", program, path]) for path in paths]
         while any([process.poll() is None for process in started]):
@@ -418,10 +418,10 @@ def test_a_process_that_ignores_the_signal_is_still_there() -> None:
 
 
 def test_many_are_signalled_before_the_first_is_waited_for() -> None:
-    children = [subprocess.Popen(["sleep", "600"]) for _ in range(250)]
+    children = [subprocess.Popen(["sleep", "600"]) for _ in range(60)]
     try:
         said = send_signals(tuple(identify(child.pid) for child in children), signal.SIGKILL)
-        assert len(said) == 250 and all(each.endswith("has ended") for each in said)
+        assert len(said) == 60 and all(each.endswith("has ended") for each in said)
     finally:
         for child in children:
             child.kill()
