@@ -19,7 +19,7 @@ from tests.integration.roll_call_training import Plan, Training, running
 from tests.integration.test_cli_market import add_image
 from tests.integration.web_pages import command as web_command
 from tests.json_documents import check_document, read_documents
-from tests.loopback.kubernetes import KubernetesApi, Pod
+from tests.loopback.kubernetes import KubernetesApi
 from tests.loopback.messaging import Services
 from tests.loopback.ray_dashboard import RayDashboard
 from tests.loopback.vast import LIST, VastApi
@@ -238,19 +238,17 @@ def test_readings_of_this_machine(local: Place) -> None:
     assert found["target"] == "local" and found["issues"]
 
 
-def test_gpus_that_answer(pod: Pod) -> None:
-    tool = Path(pod.root) / "bin" / "nvidia-smi"
-    tool.parent.mkdir(exist_ok=True)
+def test_gpus_that_answer(local: Place) -> None:
+    tool = local.surroundings.tools / "nvidia-smi"
     row = "0, GPU-0, NVIDIA H100 80GB HBM3, 90, 40, 60000, 81559, 500, 700.00, 60, Disabled"
     tool.write_text(f"#!/bin/sh\ncase $1 in --query-gpu*) echo '{row}';; *) echo 4194303, python, GPU-0, 512;; esac\n")
     tool.chmod(0o755)
-    pod.env["PATH"] = f"{tool.parent}:{os.defpath}"
-    found = document("gpu", "head")
-    assert (found["target"], found["verdict"], found["gpu_utilizations"]) == ("k8s://default/head", "ok", [90.0])
-    job_id = start_process_job("head", "echo step 3/9; sleep 60", "steps")
-    [job] = document("check", "head", job_id, status=0)["jobs"]
+    found = document("gpu", "local")
+    assert (found["target"], found["verdict"], found["gpu_utilizations"]) == ("local", "ok", [90.0])
+    job_id = start_process_job("local", "echo step 3/9; sleep 60", "steps")
+    [job] = document("check", "local", job_id, status=0)["jobs"]
     assert [gpu["gpu_utilization"] for gpu in job["gpus"]] == [90.0]
-    assert document("health", "head", "--job", job_id, "--pods", "head", status=0)["job"]["job_id"] == job_id
+    assert document("health", "local", "--job", job_id, status=0)["job"]["job_id"] == job_id
 
 
 def test_the_checkpoints_of_a_folder(local: Place) -> None:
