@@ -25,7 +25,7 @@ TOOLS = (
     *("sh", "head", "cat", "sleep", "sed", "grep", "ls", "stat", "date", "sort", "find", "cksum", "tr"),
     *("setsid", "env"),
 )
-KINDS = ("over_ssh",)  # of targets: what a shell does is the same on all
+KINDS = ("local",)  # of targets: what a shell does is the same on all
 SECRET = "hunter2-of-the-environment"
 # Two ranks, of which the first writes a checkpoint and has two data workers.
 TRAIN = """
