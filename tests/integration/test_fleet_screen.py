@@ -100,41 +100,6 @@ def screen(tmp_path: Path) -> Iterator[FleetScreen]:
     found.tmux("kill-server")
 
 
-LOOKS = (
-    ("s", r"n NAME +i ID"),
-    ("n", r"▲ NAME"),
-    ("S", r"▼ NAME"),
-    ("s", r"n NAME +i ID"),
-    ("i", r"▲ ID"),
-    ("Tab", r"group llama, 4 of 12 members"),
-    ("Tab", r"group vision"),
-    ("BTab", r"group llama"),
-    ("BTab", r"  all, 12 members"),
-    ("l", r"logs of all"),
-    ("l", r"^── \w+-\d\d 3000\d{4} "),
-    ("p", r"PAUSED"),
-    ("!", r"alerts?, newest first"),
-    ("Escape", r"^. *NAME "),
-    ("?", r"clear the log lines"),
-    ("Escape", r"^. *NAME "),
-    ("Enter", "gradient norm"),
-    ("Right", r"^── vision-01 30007002 "),
-    ("Left", r"^── llama-00 30007001 "),
-    ("Escape", r"^. *NAME "),
-)
-
-
-def test_what_others_wrote_on_the_screen_goes_with_a_key(screen: FleetScreen) -> None:
-    screen.start("80x24")
-    screen.in_order()
-    with open(screen.tmux("display-message", "-p", "#{pane_tty}").strip(), "w") as terminal:
-        terminal.write("\x1b[3;1Hwall: the machine goes down\x1b[5;1H")
-    screen.shows("wall: the machine")
-    screen.press("C-l")
-    screen.hides("wall: the machine")
-    screen.shows("^> llama-00", "^ vast")
-
-
 def test_read_only_offers_no_change_and_refuses_it(screen: FleetScreen) -> None:
     screen.start("200x60", "mock", "read-only")
     screen.shows("read-only", r"m compare")
@@ -166,7 +131,7 @@ def test_it_follows_the_size_of_the_terminal(screen: FleetScreen) -> None:
     screen.shows("status=0")
 
 
-@pytest.mark.parametrize("size", ["40x10", "12x3", "2x1", "300x100"])
+@pytest.mark.parametrize("size", ["2x1", "300x100"])
 def test_it_starts_in_any_size(screen: FleetScreen, size: str) -> None:
     screen.start(size)
     assert wait_until(
@@ -177,7 +142,7 @@ def test_it_starts_in_any_size(screen: FleetScreen, size: str) -> None:
     assert screen.asked() == ["close"]
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_a_signal_ends_it_and_gives_the_terminal_back(screen: FleetScreen, name: str) -> None:
     screen.start("80x24")
     screen.in_order()
@@ -191,6 +156,7 @@ def test_a_signal_ends_it_and_gives_the_terminal_back(screen: FleetScreen, name:
 def test_a_crash_gives_the_terminal_back_and_can_be_read(screen: FleetScreen) -> None:
     screen.start("80x24", "broken")
     screen.in_order()
+    assert COLOURS.search(screen.tmux("capture-pane", "-p", "-e"))
     (screen.folder / "break").touch()
     screen.ended(1)
     screen.shows("ZeroDivisionError: broken on purpose")
@@ -227,12 +193,6 @@ def test_without_colours_health_is_still_told(screen: FleetScreen, environ: dict
     screen.shows("status=0")
 
 
-def test_with_colours_health_is_coloured(screen: FleetScreen) -> None:
-    screen.start("80x24")
-    screen.in_order()
-    assert COLOURS.search(screen.tmux("capture-pane", "-p", "-e"))
-
-
 @pytest.mark.parametrize(
     ("name", "said"), [("dumb", "does not support moving the cursor"), ("no-such-terminal", "is an unknown")]
 )
@@ -252,20 +212,19 @@ def test_text_that_means_harm_stays_in_its_row(screen: FleetScreen) -> None:
     assert all("E1/3 70%" in line and line.rstrip().endswith(" step 700 of 1000, 9 s/step") for line in lines[2:17])
 
 
-def test_keys_that_come_at_once_with_esc_are_not_lost(screen: FleetScreen) -> None:
+def test_sequences_that_terminfo_does_not_know_are_no_keys_and_no_key_is_lost(screen: FleetScreen) -> None:
     screen.start("80x24")
     screen.in_order()
-    screen.press("?", "Escape", "Down", "Enter", "Escape", "j", "Escape", "NPage", "Escape", "Up")
+    with open(screen.tmux("display-message", "-p", "#{pane_tty}").strip(), "w") as terminal:
+        terminal.write("\x1b[3;1Hwall: the machine goes down\x1b[5;1H")
+    screen.shows("wall: the machine")
+    screen.press("C-l")  # what others wrote on the screen goes
+    screen.hides("wall: the machine")
+    screen.shows("^> llama-00", "^ vast")
+    screen.press("?", "Escape", "Down", "Enter", "Escape", "j", "Escape", "NPage", "Escape", "Up")  # all at once
     screen.shows(r"^> \w+-(0[3-9]|1\d)", "^. *NAME ")
     screen.press("Escape", "Home")
     screen.shows("^> llama-00")
-    screen.press("q")
-    screen.ended(0)
-
-
-def test_sequences_that_terminfo_does_not_know_are_no_keys(screen: FleetScreen) -> None:
-    screen.start("80x24")
-    screen.in_order()
     screen.tmux("send-keys", "-H", *"1b 5b 42".split())
     screen.shows("^> vision-01")
     screen.tmux("send-keys", "-H", *"1b 5b 31 3b 35 44 1b 4f 44 1b 5b 32 30 30 7e".split())
