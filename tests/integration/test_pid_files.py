@@ -18,7 +18,7 @@ from training_monitor.jobs.process_jobs import ProcessView, process_question, st
 from training_monitor.targets.asking import Site, ask, quote_path
 
 # A training with a child, a child that ignores TERM, and one in a process group of its own.
-KINDS = ("over_ssh",)  # of targets: what a shell does is the same on all
+KINDS = ("local",)  # of targets: what a shell does is the same on all
 TREE = """
 trap 'exit 3' TERM
 echo $$ >{folder}/pid
