@@ -255,11 +255,13 @@ class TestEditing:
         value = 'it\'s $HOME `id`\n"two" \\ lines % ROOT VALUES ü\x07'
         for name in HOSTILE:
             folder.write(name, flat=False)
-            edit_id = folder.runs.edit(folder.run(name), {"lr": value})
-            edits = parse_control_file((folder.path / name / "control.json").read_text())
+        for run in folder.runs.look(frozenset()).runs:
+            edit_id = folder.runs.edit(run, {"lr": value})
+            edits = parse_control_file((folder.path / run.name / "control.json").read_text())
             assert (edits["lr"].value, edits["lr"].edit) == (value, edit_id)
-            assert folder.run(name).variables[0].pending == value
-            assert sorted(os.listdir(folder.path / name)) == ["control.json", "progress.json"]
+            assert sorted(os.listdir(folder.path / run.name)) == ["control.json", "progress.json"]
+        seen = {run.name: run.variables[0].pending for run in folder.runs.look(frozenset()).runs}
+        assert seen == dict.fromkeys(HOSTILE, value)
         assert not (folder.path / "stolen").exists()
 
     def test_what_others_wrote_since_the_last_look_is_kept(self, folder: Folder) -> None:
@@ -401,7 +403,8 @@ class TestDeleting:
             folder.write(f"own {name}", flat=False, status="FAILED")
             (folder.path / f"own {name}" / "check\npoint 7\n").write_bytes(b"x" * 100_000)
             (folder.path / f"own {name}" / "link").symlink_to("/")
-            size = folder.runs.measure(folder.run(f"own {name}"))
+        for run in folder.runs.look(frozenset()).runs:
+            size = folder.runs.measure(run)
             assert size.files == 3 and 100_000 <= size.bytes < 200_000
         folder.write("a", status="FINISHED")
         run = folder.run("a")
