@@ -24,7 +24,7 @@ from training_monitor.jobs.claims import (
 )
 from training_monitor.targets.asking import ask
 
-KINDS = ("over_ssh",)  # of targets: what a shell does is the same on all
+KINDS = ("local",)  # of targets: what a shell does is the same on all
 ANN = Owner("ann's host", "ann", 41, "0f-boot", "folder")
 NAME = "lora; touch /tmp/never\n'$(x)'"
 
