@@ -30,7 +30,7 @@ from training_monitor.look.evidence import (
 from training_monitor.targets.asking import ask, quote_path
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
-KINDS = ("over_ssh",)  # of targets: what a shell does is the same on all
+KINDS = ("local",)  # of targets: what a shell does is the same on all
 TOOLS = ("sh", "head", "cat", "sleep", "sed", "grep", "ls", "stat", "date", "sort", "find", "readlink")
 # One core is busy, a MB is written ten times a second, and a child compiles.
 BUSY = """
