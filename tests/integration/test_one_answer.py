@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import MARK, Place, Surroundings, kill, wait_until
-from tests.integration.test_cli import cli, give_gpus
-from tests.loopback.kubernetes import KubernetesApi, Pod
+from tests.integration.commands import run_command as cli
+from tests.integration.conftest import Place, Surroundings, kill, wait_until
 from tests.loopback.ray_dashboard import RayDashboard
 from training_monitor import check_training, get_training_health, start_process_job
 from training_monitor.core.models import JobStatus
@@ -193,11 +192,10 @@ def test_the_same_pause_is_a_stall_where_its_processes_do_nothing(machine: Machi
 
 
 @pytest.fixture
-def ray(kube: KubernetesApi, surroundings: Surroundings) -> Iterator[RayDashboard]:
-    """A pod whose Ray is known by REST alone."""
+def ray(local: Place) -> Iterator[RayDashboard]:
+    """This machine, whose Ray is known by REST alone."""
     with RayDashboard() as dashboard:
-        environ = {"RAY_API_SERVER_ADDRESS": dashboard.address, "RAY_TMPDIR": str(surroundings.folder)}
-        kube.add_pod("head", env={**environ, "PATH": os.environ["PATH"], MARK: surroundings.mark})
+        local.set_environment({"RAY_API_SERVER_ADDRESS": dashboard.address, "RAY_TMPDIR": str(local.folder)})
         yield dashboard
 
 
@@ -217,7 +215,7 @@ def test_a_ray_job_is_answered_with_the_reason(ray: RayDashboard, subtests: pyte
     for number, (kind, (status, log, code, state, told)) in enumerate(RAY_JOBS.items()):
         with subtests.test(kind):
             ray.add_job(f"train-{number}", status, log)
-            exit_status, found = run("check", "head", f"train-{number}")
+            exit_status, found = run("check", "local", f"train-{number}")
             job = found["jobs"][0]
             assert (exit_status, job["state"]) == (code, state), job
             assert told in job["reason"] and job["reason"]
@@ -229,8 +227,8 @@ def test_a_ray_job_that_only_prints_heartbeats_is_a_stall(ray: RayDashboard) -> 
     seen: dict[str, Any] = {"status": JobStatus.RUNNING, "total_steps": 200}
     past = [(3000.0 + 60 * ago, 40 - ago, seen) for ago in range(20, -1, -1)]
     past += [(3000.0 - 60 * each, 40, {**seen, "log_size": 1000 + 30 * each}) for each in range(1, 50)]
-    remember("train", past, "head")
-    code, found = run("check", "head", "train")
+    remember("train", past)
+    code, found = run("check", "local", "train")
     [job] = found["jobs"]
     assert (code, job["state"]) == (1, "stalled"), found
     assert "no step for" in found["reason"] and "limit" in found["reason"]
@@ -240,8 +238,8 @@ def test_a_healthy_ray_job_that_was_seen_before_is_healthy(ray: RayDashboard) ->
     """Row 3."""
     ray.add_job("train", "RUNNING", STEPS)
     seen: dict[str, Any] = {"status": JobStatus.RUNNING, "total_steps": 200}
-    remember("train", [(60.0 * ago, 40 - 2 * ago, seen) for ago in range(15, 0, -1)], "head")
-    assert run("check", "head", "train")[0] == 0 and check("train", "head")["state"] == "running"
+    remember("train", [(60.0 * ago, 40 - 2 * ago, seen) for ago in range(15, 0, -1)])
+    assert run("check", "local", "train")[0] == 0 and check("train")["state"] == "running"
 
 
 # ---------------------------------------------------------------- progress
@@ -298,17 +296,17 @@ def test_a_job_that_was_killed_is_a_failure(local: Place) -> None:
 # ---------------------------------------------------------------- GPUs
 
 
-def test_health_and_check_agree_on_a_gpu_that_spins(pod: Pod) -> None:
+def test_health_and_check_agree_on_a_gpu_that_spins(machine: Machine) -> None:
     """Row 14: a GPU at 92 % and 35 % power."""
-    give_gpus(pod, 92, watts=245)
-    job_id = start_process_job("head", "for i in $(seq 40); do echo step $i/200 loss=0.5; done; sleep 600", "run")
-    assert wait_until(lambda: check(job_id, "head")["step"] == 40)
+    machine.give_gpus((92, 245))
+    job_id = start_process_job("local", "for i in $(seq 40); do echo step $i/200 loss=0.5; done; sleep 600", "run")
+    assert wait_until(lambda: check(job_id)["step"] == 40)
     seen = {"gpu_utilization": 92.0, "gpu_power_fraction": 0.35}
     past = [(1140.0 + 60 * (40 - each), each, {**BUSY, "total_steps": 200}) for each in range(20, 41)]
     past += [(1140.0 - 60 * each, 40, {**seen, "total_steps": 200}) for each in range(1, 18)]
-    remember(job_id, sorted(past, key=lambda each: -each[0]), "head")
-    found = check(job_id, "head")
-    report = get_training_health("head", None, job_id=job_id)
+    remember(job_id, sorted(past, key=lambda each: -each[0]))
+    found = check(job_id)
+    report = get_training_health("local", None, job_id=job_id)
     assert report["job"]
     assert found["state"] == report["job"]["state"] == "stalled"
     assert "idle power" in found["reason"] and any("idle power" in each for each in report["issues"])
