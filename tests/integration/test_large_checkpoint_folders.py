@@ -1,7 +1,7 @@
 """Folders with more checkpoints, and checkpoints with more files, than one look can see: newest first, and what was not
 seen is neither complete nor broken.
 
-Two tests make as many files as one look lists at most; the others have a tenth of that limit, and of the files.
+One test makes as many files as one look lists at most; the others have a tenth of that limit, and of the files.
 """
 
 from __future__ import annotations
@@ -194,7 +194,8 @@ def test_the_newest_complete_of_many_checkpoints_is_found(local: Place, fewer: P
     assert {step for step in known if not known[step]} == set(range(best + 1, FEWER))
 
 
-def test_of_20_000_single_files_the_newest_is_found(local: Place, weights: bytes, memory_path: Path) -> None:
+@pytest.mark.usefixtures("tenth")
+def test_of_many_single_files_the_newest_is_found(local: Place, weights: bytes, memory_path: Path) -> None:
     folder = memory_path / "files"
     folder.mkdir()
     for step in range(checkpoints.MOST_FILES + 1):
