@@ -25,6 +25,7 @@ from training_monitor.jobs.ray_jobs import Forgotten, drivers_question, end_forg
 from training_monitor.targets.asking import Site
 from training_monitor.targets.procfs import identify
 
+KINDS = ("over_ssh",)  # of targets: what a shell does is the same on all
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
