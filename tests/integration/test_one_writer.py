@@ -154,9 +154,7 @@ def spawn(method, seconds, options={}):
 """
 
 
-@pytest.mark.parametrize(
-    ("method", "seconds"), [("spawn", [0.9, 0, 0.4]), ("fork", [0, 0, 0]), ("forkserver", [1, 0, 0])]
-)
+@pytest.mark.parametrize(("method", "seconds"), [("spawn", [0.9, 0, 0.4]), ("fork", [0, 0, 0])])
 def test_processes_that_multiprocessing_started_are_one_run(script: Script, method: str, seconds: list[float]) -> None:
     body = f"if __name__ == '__main__': spawn({method!r}, {seconds})"
     code, out, err = script.run(body, begin=SPAWNED)
