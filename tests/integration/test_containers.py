@@ -93,20 +93,24 @@ def check(*words: str, status: int | None = None) -> dict[str, Any]:
     return report
 
 
-def test_a_training_that_works_is_running(start: Start) -> None:
-    name = train(start, 900)
+def test_a_training_that_works_is_running_here_and_behind_ssh(start: Start, sshd: SshServer) -> None:
+    name, crashed, other = train(start, 900), train(start, 2, "crash"), start("sleep", 900)
     assert wait_until(lambda: "step 5/" in podman("logs", name))
     [job] = check(f"podman://{name}", status=0)["jobs"]
     assert (job["state"], job["pid"], job["log"], job["target"]) == ("running", 1, "container:", f"podman://{name}")
     assert job["step"] >= 5 and job["total_steps"] == 1000
-
-
-def test_a_container_behind_ssh_is_read_like_one_here(start: Start, sshd: SshServer) -> None:
-    name = train(start, 900)
-    assert wait_until(lambda: "step 5/" in podman("logs", name))
     target = f"podman://{sshd.address.removeprefix('ssh://')}/{name}"
     [job] = check(target, status=0)["jobs"]
     assert (job["state"], job["target"]) == ("running", target)
+    pid, number = podman("inspect", "--format", "{{.State.Pid}} {{.Id}}", name).split()
+    [job] = check("local", pid)["jobs"]  # the machine names the container of a process
+    assert job["remedies"][-1].endswith(f"podman://{number[:12]}")
+    assert check(f"podman://{number[:12]}")["jobs"][0]["pid"] == 1
+    podman("wait", crashed)
+    names = {job["name"] for job in check("podman://")["jobs"]}  # others may run on this machine
+    assert name in names and crashed not in names and other not in names
+    done = run_command("why", "podman://")
+    assert done.returncode == 2 and "expected one of these running containers" in done.stderr and name in done.stderr
 
 
 def test_both_outputs_are_shown_in_the_order_in_which_they_were_printed(start: Start) -> None:
@@ -140,23 +144,6 @@ def test_a_hang_is_seen_and_explained(start: Start) -> None:
     done = run_command("why", f"podman://{name}", "--json")
     [rank] = json.loads(done.stdout)["ranks"]
     assert (rank["pid"], rank["host"]) == (1, f"podman://{name}")
-
-
-def test_the_list_has_the_containers_that_train_and_no_others(start: Start) -> None:
-    works, crashed, other = train(start, 900), train(start, 2, "crash"), start("sleep", 900)
-    assert wait_until(lambda: "step 3/" in podman("logs", works)) and podman("wait", crashed)
-    names = {job["name"] for job in check("podman://")["jobs"]}  # others may run on this machine
-    assert works in names and crashed not in names and other not in names
-    done = run_command("why", "podman://")
-    assert done.returncode == 2 and "expected one of these running containers" in done.stderr and works in done.stderr
-
-
-def test_the_machine_names_the_container_of_a_process(start: Start) -> None:
-    name = train(start, 900)
-    pid, number = podman("inspect", "--format", "{{.State.Pid}} {{.Id}}", name).split()
-    [job] = check("local", pid)["jobs"]
-    assert job["remedies"][-1].endswith(f"podman://{number[:12]}")
-    assert check(f"podman://{number[:12]}")["jobs"][0]["pid"] == 1
 
 
 def test_a_new_container_of_a_name_does_not_continue_the_former_one(start: Start) -> None:
