@@ -153,25 +153,24 @@ def test_no_roll_call_is_taken_where_none_is_wanted(place: Path) -> None:
     assert not [event for _, event in heard.events if event.kind == "explained"]
 
 
-@pytest.mark.parametrize("timeout", [1, 4.9, -1, float("nan")])
-def test_a_bound_in_which_nobody_can_answer_is_wrong_use(place: Path, timeout: float) -> None:
-    with pytest.raises(SettingsError, match="roll_call_timeout: .* 0, or at least 5 seconds"):
-        supervise(place, Heard(), roll_call_timeout=timeout)
-    with pytest.raises(SettingsError, match="roll_call_timeout: .* 0, or at least 5 seconds"):
-        TerminationPlan(roll_call_timeout=timeout)
+def test_a_bound_in_which_nobody_can_answer_is_wrong_use(place: Path) -> None:
+    for timeout in (1, 4.9, -1, float("nan")):
+        with pytest.raises(SettingsError, match="roll_call_timeout: .* 0, or at least 5 seconds"):
+            supervise(place, Heard(), roll_call_timeout=timeout)
+        with pytest.raises(SettingsError, match="roll_call_timeout: .* 0, or at least 5 seconds"):
+            TerminationPlan(roll_call_timeout=timeout)
     assert TerminationPlan(roll_call_timeout=0).roll_call_timeout == 0
+    for command in ("run --roll-call-timeout 1s -- true", "watch local --log x --terminate --roll-call-timeout 1s"):
+        done = run_command(*command.split())
+        assert done.returncode == 2 and "0, or at least 5 seconds" in done.stderr and done.stdout == "", done
 
 
-@pytest.mark.parametrize("command", [["run", "--name", "hangs"], ["watch", "local", "--log", "x.log", "--terminate"]])
-def test_the_command_line_says_which_bound_would_do(surroundings: Surroundings, command: list[str]) -> None:
-    more = ["--", "true"] if command[0] == "run" else []
-    done = run_command(*command, "--roll-call-timeout", "1s", *more)
-    assert done.returncode == 2 and "0, or at least 5 seconds" in done.stderr and done.stdout == "", done
-
-
-def test_the_notice_of_the_restart_says_why(
+def test_the_notice_of_the_restart_says_why_and_a_faulty_node_is_handed_to_the_next_attempt(
     place: Path, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tool, node = surroundings.tools / "nvidia-smi", os.uname().nodename
+    tool.write_text(f"#!/bin/sh\n[ \"$1\" = -q ] || exit 9\ncat <<'END'\n{BROKEN_GPU}END\n")
+    tool.chmod(0o755)
     with Services() as services:
         monkeypatch.setenv("TRAINING_MONITOR_WEBHOOK", services.webhook)
         options = ["--name", "hangs", "--retry-delay", "0.1", "--stall-after", "2", "--interval", "0.5"]
@@ -182,6 +181,10 @@ def test_the_notice_of_the_restart_says_why(
     assert "rank 2" in restarted["message"] and PLACE in restarted["message"]
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["text"] for each in events if each.get("kind") == "explained"] == [events[-1]["explanation"]]
+    first = events[-1]["attempts"][0]
+    assert first["faulty_nodes"] == [node] and first["failure"]["action"] == "restart_elsewhere"
+    assert f"avoids {node}\n" in get_job_logs("local", "process:hangs-attempt-2")
+    assert any(f"avoiding suspect node {node}" in str(each.get("text")) for each in events)
 
 
 def test_a_watch_that_ends_a_hang_explains_it(place: Path, surroundings: Surroundings) -> None:
@@ -191,21 +194,6 @@ def test_a_watch_that_ends_a_hang_explains_it(place: Path, surroundings: Surroun
     assert report and report.end == "terminated" and report.termination and report.termination.stopped
     assert report.termination.explanation and PLACE in report.termination.explanation
     assert report.termination.roll_call and Path(report.termination.roll_call).is_dir()
-
-
-def test_a_node_with_a_fault_of_its_hardware_is_handed_to_the_next_attempt(
-    place: Path, surroundings: Surroundings
-) -> None:
-    tool = surroundings.tools / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\n[ \"$1\" = -q ] || exit 9\ncat <<'END'\n{BROKEN_GPU}END\n")
-    tool.chmod(0o755)
-    heard = Heard()
-    report = supervise(place, heard, roll_call_timeout=60.0)  # also beside other programs
-    node = os.uname().nodename
-    assert report["success"] and report["attempts"][0]["faulty_nodes"] == [node]
-    assert report["attempts"][0]["failure"]["action"] == "restart_elsewhere"
-    assert f"avoids {node}\n" in get_job_logs("local", "process:hangs-attempt-2")
-    assert any(f"avoiding suspect node {node}" in event.text for _, event in heard.events)
 
 
 # ---------------------------------------------------------------- what is kept
@@ -218,7 +206,9 @@ def hanging(place: Path) -> Site:
     return Site.of("local")
 
 
-def test_only_the_last_ten_are_kept(place: Path, surroundings: Surroundings) -> None:
+def test_only_the_last_ten_are_kept_and_of_a_full_state_folder_nothing_but_the_words(
+    place: Path, surroundings: Surroundings
+) -> None:
     store, job, site = Store(), WatchedJob(job_id="process:hangs"), hanging(place)
     first = explain_before_end(site, job, store)
     assert first.folder
@@ -230,10 +220,7 @@ def test_only_the_last_ten_are_kept(place: Path, surroundings: Surroundings) -> 
     last = explain_before_end(site, job, store)
     names = sorted(path.name for path in training.iterdir())
     assert len(names) == 10 and last.folder and names[-1] == Path(last.folder).name
-
-
-def test_a_state_folder_that_is_full_keeps_nothing_but_the_words(place: Path, surroundings: Surroundings) -> None:
-    store = Store()
+    shutil.rmtree(surroundings.folder / "state" / "roll_calls")
     (surroundings.folder / "state" / "roll_calls").write_text("in the way")
-    kept = explain_before_end(hanging(place), WatchedJob(job_id="process:hangs"), store)
+    kept = explain_before_end(site, job, store)
     assert isinstance(kept, KeptRollCall) and kept.folder is None and PLACE in kept.text
