@@ -30,7 +30,7 @@ from training_monitor.jobs.process_jobs import (
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.targets.asking import Site, ask
 
-KINDS = ("over_ssh",)  # of targets: what a shell does is the same on all
+KINDS = ("local",)  # of targets: what a shell does is the same on all
 HOSTILE = ("run-attempt-4 $(touch pwned)", "run-attempt--rf", "run-attempt-04", "run-attempt-1-attempt-2", "-rf", "*")
 
 
