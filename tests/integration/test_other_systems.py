@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +44,13 @@ def test_it_is_as_on_a_mac(mac: OtherSystem) -> None:
 
 
 @pytest.fixture
-def place(target: Place) -> Iterator[str]:
+def place(over_ssh: Place) -> Iterator[str]:
     """A target that is not this machine, with a job that has ended and one that runs."""
-    start_process_job(target.address, "echo step 7/7 loss=0.5", "done")
-    start_process_job(target.address, RUN, "running")
-    assert wait_until(lambda: check_job_status(target.address, DONE) == "SUCCEEDED")
-    yield target.address
-    stop_job(target.address, RUNNING, grace=0.1)
+    start_process_job(over_ssh.address, "echo step 7/7 loss=0.5", "done")
+    start_process_job(over_ssh.address, RUN, "running")
+    assert wait_until(lambda: check_job_status(over_ssh.address, DONE) == "SUCCEEDED")
+    yield over_ssh.address
+    stop_job(over_ssh.address, RUNNING, grace=0.1)
 
 
 def of_check(said: Any) -> object:
@@ -88,17 +88,8 @@ COMMANDS: dict[str, tuple[tuple[str, ...], Callable[[Any], object] | None]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("target", "names"),
-    [("in_pod", ("check", "doctor")), ("over_ssh", tuple(COMMANDS))],
-    indirect=["target"],
-    ids=["in_pod", "over_ssh"],
-)
-def test_what_runs_elsewhere_is_watched_as_from_linux(
-    subtests: pytest.Subtests, mac: OtherSystem, place: str, names: Sequence[str]
-) -> None:
-    for name in names:
-        words, read = COMMANDS[name]
+def test_what_runs_elsewhere_is_watched_as_from_linux(subtests: pytest.Subtests, mac: OtherSystem, place: str) -> None:
+    for name, (words, read) in COMMANDS.items():
         with subtests.test(name):
             argv = [word.format(place) for word in words]
             for _ in range(3):  # other trainings of this machine begin, save and end meanwhile
@@ -141,9 +132,6 @@ def test_a_rented_machine_is_watched_as_from_linux(mac: OtherSystem, vast: VastA
 LOCAL = [
     ("check", "local", "1"),
     ("wait", "local", "1", "--timeout", "5"),
-    ("status", "local", RUNNING),
-    ("logs", "local", RUNNING),
-    ("watch", "local", "--log", "train.log", "--once"),
     ("stop", "local", RUNNING),
     ("run", "new", "--no-checkpoints", "--", "true"),
     ("checkpoints", "local", "."),
