@@ -207,10 +207,13 @@ class TestCheckpoints:
         write_checkpoint(runs / "checkpoint-20")
         cut(runs / "checkpoint-20" / "model.safetensors")
         (runs / "latest").symlink_to("checkpoint-20")
+        (runs / "LAST").symlink_to("checkpoint-50")
         (runs / "checkpoint-30").symlink_to("nowhere")
         (runs / "checkpoint-40").symlink_to("../elsewhere")
         write_checkpoint(runs.parent / "elsewhere")
-        assert list(problems(target, runs)) == [10, 20, 40] and "symbolic link" in (problems(target, runs)[40] or "")
+        assert list(problems(target, runs)) == [10, 20, 40, 50] and "symbolic link" in (
+            problems(target, runs)[40] or ""
+        )
         assert find_latest_checkpoint(str(runs), target.address) == f"{runs}/checkpoint-10"
 
     def test_the_directory_itself_may_be_a_symlink(self, target: Place, runs: Path) -> None:

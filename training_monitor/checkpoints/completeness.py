@@ -8,7 +8,7 @@ model: `portrait_2024`. Steps are never sorted as text, and times never determin
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -24,38 +24,44 @@ from training_monitor.checkpoints.listing import (
     file_step,
     step_of,
 )
-from training_monitor.core.checkpoint_layouts import LAYOUTS, MARKS, WORD, Layout, find_layout
+from training_monitor.core.checkpoint_layouts import LAYOUTS, MARKS, TRACKERS, WORD, Layout, find_layout
 from training_monitor.core.models import Checkpoint, CheckpointFile
 from training_monitor.core.regex import regex
 from training_monitor.core.values import CheckpointListing
 
 CLOCK_SKEW = 60.0  # seconds
+_DIGITS = regex(r"\d+")
 _STEP_INSIDE = regex(rf"{WORD}[-_=]?\d+", re.IGNORECASE)
 _NUMBER_AT_END = regex(r"[-_](?:step)?\d{3,12}(?=\.\w+$)")
 _IN_PLACE = regex(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint")
 _LAST = regex(r"(?:.*/)?(?:\d+|[^/]*(?:batch|epoch)[^/]*)/(last|latest)\.(pth?|ckpt|pth\.tar)")
 _EARLIER = regex(r"(?:^|[-_])(?:best|recovery)[-_]")
-_COMPANION = regex(  # of the model of the same step
-    r"(.*[-_.])?(optim(izer)?s?|scheduler|scaler|replay_buffer|vecnormalize)[-_.\d].*|D(UR)?_\d.*"
-    r"|(opt|ema)(_0\.\d+)?[-_]?\d+\.pth?"
+# The state of everything but the model.
+_STATE = (
+    r"(?!.*model_optim)(.*[-_./])?(optim(izer)?s?|scheduler|scaler|sampler|replay_buffer|vecnormalize"
+    r"|training_(args|state)|rng|random_states?)[-_./\d].*"
 )
+_COMPANION = regex(
+    rf"{_STATE}|D(UR)?_\d.*|(.*[-_.])?ema[-_.\d].*|(opt|state)[-_]?\d.*"
+)  # of the model of the same step
 _TENSORFLOW = regex(r"((?:.*ckpt-|.*[-_.](?=\d+\.ckpt))(\d{1,12})(?:\.ckpt)?)(\.(?:index|meta|data-\d{5}-of-\d{5}))")
 _RESULTS = regex(
     r"((val|test|train|eval)_)?(predictions?|preds?|metrics|logits)[-_]((step|epoch|iter)[-_=]?)?\d.*(?<!\.safetensors)"
 )
 _TIME = regex(r"(.*[-_])?20[12]\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])[-_T]?\d{4,6}\.\w+")
-_WITHOUT_WEIGHTS = regex(  # settings, results, and the state of everything but the model
-    r"(^|/)context/|(?<!model)(?<!booster)(?<!xgboost)\.(json|txt)$"
+_WITHOUT_WEIGHTS = regex(  # settings, results, and state
+    rf"^{_STATE}|(^|/)context/|(?<!model)(?<!booster)(?<!xgboost)\.(json|txt)$"
     r"|\.(ya?ml|md|py|sh|toml|jinja|model|jsonl|csv|log|html|png|jpe?g|gif|mp4|wav)$"
-    r"|(^|/)(optimizer|scheduler|scaler|sampler|training_args|r(ng|andom)_states?\w*)\.\w+$"
-    r"|optim_states\.pt$|(^|/)latest$|\.ply$|memory_snapshot\.pickle$|tfevents"
+    r"|(^|/)latest$|\.ply$|memory_snapshot\.pickle$|tfevents"
 )
-_STATE = regex(r"optim|rng|scheduler|training_state")
+_LONE_NUMBER = regex(r"(?:.*/)?(?!model[-_]\d)([^/]*[-_][1-9]\d{2,3})(?:\.pth?|\.weights)?\.\w+")  # vit_large_224.pth
+_EPOCH_AND_STEP = regex(r"(?:^|[^a-z])epoch[-_]?(\d{1,6})[-_]+[a-z_]*(?:step|iter|batch)[-_]?\d", re.IGNORECASE)
 _SHORT_NUMBER = regex(r"(.*[^-_/][-_])(\d{1,2})(\.(?:pth?|ckpt|safetensors))")
 _PART = regex(
     r"(rank|part|shard|gpu|worker|node|fold|stage|layer|expert|version|v|rng_state|states)[-_]$", re.IGNORECASE
 )
 _RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank|(?:^|/)mp_rank_)(\d{1,6})(?=[./])")  # Composer, NeMo 1
+_RANK_FOLDER = regex(r"((?:^|/)rank[-_]?)\d{1,6}(/[^/]+)$")
 _SHARD = regex(r"^(.*\.data|.*(?=-\d{5}-of-\d{5}\.))-(\d{5})-of-(\d{5})(\.\w+|)$")
 _UNFINISHED = regex(rf"(?<![a-z])(gs)?tmp(?![a-z])|\.({PARTIAL})$|-unfinished$|partial_save|^\..+\.\w+\.\w{{6}}$", re.I)
 _HIDDEN = regex(r"(^|/)\.[^/.][^/]*/|(^|/)\._|\.lock$")  # trash, caches, what macOS keeps beside a file
@@ -63,13 +69,13 @@ _UNFINISHED_INSIDE = regex(r"orbax-checkpoint-tmp|partial_save")
 _RANKS = (
     r"(zero_pp_rank_|expp_rank_|[dmtpe]p_rank_|ba\d+-rank|world_size_\d+_rank_|rng_state_|random_states_|rank[-_]?)"
 )
-_RANK = regex(rf"(?<![a-z]){_RANKS}(\d{{1,6}}(?:_\d{{3}})*)(?!\d)")
+_RANK = regex(rf"(?<![a-z]){_RANKS}(\d{{1,6}}(?:_\d{{3}})*)(?!\d|-of-)")  # nanotron: not every stage has each layer
 _SURE_RANK = regex(r"zero|expp|.p_rank|ba")  # others may be of one node of several, or a LoRA's rank
 _SAME_SIZES = regex(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
 _NOT_LOOKED_AT = "not inspected: newer checkpoints are inspected first"
 _TOO_LARGE = "not inspected: it has too many files"
 _SHUT = "not inspected: something in it cannot be read, or is a symbolic link to another folder"
-_ITERATION = "latest_checkpointed_iteration.txt"
+_NUMBERED_TRACKERS = tuple(name for name in TRACKERS if name.endswith(".txt"))
 
 
 @dataclass(slots=True)
@@ -100,16 +106,20 @@ def group_checkpoints(
 ) -> CheckpointListing:
     """Group a listing into checkpoints, lowest step first, and judge each: complete, incomplete (why), or unknown.
 
-    Files that are overwritten in place (`last.ckpt`) count only if nothing has a number, with the step in their header,
-    or 0. A missing checkpoint that a tracker file names is incomplete. A checkpoint is judged only if all of its files
-    are listed, and complete only if they were inspected. `up_to` is the highest inspected step.
+    Files that are overwritten in place (`last.ckpt`) count only if nothing has a number, except one that may belong to
+    a model's name (`vit_large_224.pth`), with the step in their header, or 0. A missing checkpoint that a tracker file
+    names is incomplete. A checkpoint is judged only if all of its files are listed, and complete only if they were
+    inspected. `up_to` is the highest inspected step.
     """
     files = [file for file in listing.files if not _HIDDEN.search(file.path)]
     names = {file.path for file in files}  # a file that cannot be read matters only in a checkpoint
     shut = [p for p in listing.shut if not _HIDDEN.search(f"{p}/") and (p not in names or _checkpoint_at(p))]
     closed = [place for path in shut if (place := _checkpoint_at(path))]
     others = bool(listing.rest or listing.too_large or closed) or up_to is not None
-    groups = _numbered(files, listing.steps) or ([] if others else _short_numbered(files) or _in_place(files, listing))
+    groups = _numbered(files, listing.steps)
+    if not others:
+        sure = _without_lone_numbers(groups, listing.steps)
+        groups = sure or _short_numbered(files) or _in_place(files, listing) or groups
     checkpoints = list(_judge(groups, files, listing, quiet_seconds))
     roots = {group.root for group in groups}
     checkpoints += _unlisted(listing.too_large, _TOO_LARGE, roots)
@@ -148,7 +158,7 @@ def _judge(
             or _damage(group)
             or _missing_shards(group, listing)
             or _missing_ranks(group)
-            or _tracker_problem(group, listing.trackers)
+            or (_tracker_problem(group, listing.trackers) if listing.trackers else None)
             or (f"{mark} is missing, but other checkpoints have it" if mark else None)
             or _lost_files(group, good.get(kind, group))
         )
@@ -203,17 +213,49 @@ def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list
         if path in steps or file.modified_at >= newest:  # an older one without a header is a leftover
             step = steps.get(path) or max((group.step for group in numbered), default=0)
             groups[path] = _Group(path, step, {"": file}, is_final=True)
-    single = [group for group in sorted(groups.values(), key=lambda group: group.order) if "" in group.files]
-    names = {group.root: group.root.rpartition("/")[2] for group in single}
-    models = {(each.folder, each.step): each for each in single if not _COMPANION.fullmatch(names[each.root])}
+    for root in [each for each in groups if "rank" in each]:
+        first = _RANK_FOLDER.sub(r"\g<1>0\2", root)
+        if first != root and first in groups:
+            groups[first].files |= {f"{root}/{name}".rstrip("/"): file for name, file in groups.pop(root).files.items()}
+    _count_epochs(groups.values())
+    ordered = sorted(groups.values(), key=lambda group: group.order)
+    single = [group for group in ordered if "" in group.files]
+    companions = [group for group in single if _COMPANION.fullmatch(group.root, group.root.rfind("/") + 1)]
+    theirs = {group.root for group in companions}
+    models = {(each.folder, each.step): each for each in single if theirs and each.root not in theirs}
     beside = set[str]()
-    for group in single:
-        if _COMPANION.fullmatch(names[group.root]) and (model := models.get((group.folder, group.step))):
-            model.files[names[group.root]] = groups.pop(group.root).files[""]
+    for group in companions:
+        if model := models.get((group.folder, group.step)):
+            model.files[group.root.rpartition("/")[2]] = groups.pop(group.root).files[""]
             beside.add(_kind(group.root))
-    for group in groups.values():
+    for group in groups.values() if beside else ():
         group.lacks_model = _kind(group.root) in beside
-    return sorted(groups.values(), key=lambda group: group.order)
+    return [group for group in ordered if group.root in groups]
+
+
+def _without_lone_numbers(groups: Sequence[_Group], steps: Mapping[str, int]) -> list[_Group]:
+    """Leave out the only files of their name whose number may be a part of it, such as a resolution."""
+    lone = set[str]()
+    for group in groups:
+        found = _LONE_NUMBER.fullmatch(group.root) if "" in group.files else None
+        if found and not (group.is_final or group.lacks_model or group.root in steps or step_of(found[1])):
+            lone.add(group.root)
+    kinds = Counter(_kind(group.root) for group in groups) if lone else Counter[str]()
+    return [group for group in groups if group.root not in lone or kinds[_kind(group.root)] > 1]
+
+
+def _count_epochs(groups: Iterable[_Group]) -> None:
+    """Use the epochs as steps if the steps in the names begin again with each epoch."""
+    series: dict[str, list[tuple[int, int, _Group]]] = defaultdict(list)
+    for group in groups:
+        name = group.root.rpartition("/")[2]
+        if found := _EPOCH_AND_STEP.search(name):
+            series[f"{group.folder}/{_kind(name)}"].append((int(found[1]), group.step, group))
+    for each in series.values():
+        each.sort(key=lambda item: item[:2])
+        if any(former[1] >= later[1] for former, later in zip(each, each[1:])):
+            for epoch, _, group in each:
+                group.step = epoch
 
 
 def _short_numbered(files: Iterable[CheckpointFile]) -> list[_Group]:
@@ -329,12 +371,12 @@ def _is_in_place(path: str, extensions: str | tuple[str, ...]) -> bool:
 
 
 def _kind(name: str) -> str:
-    return re.sub(r"\d+", "N", name)
+    return _DIGITS.sub("N", name)
 
 
 def _unfinished(group: _Group, marked: set[str]) -> str | None:
     """Return how a temporary name, or the marker file of NeMo beside it, shows that a checkpoint is unfinished."""
-    for name in (group.root, *(file.path for file in group.files.values())):
+    for name in dict.fromkeys((group.root, *(file.path for file in group.files.values()))):
         if _UNFINISHED.search(name.rsplit("/", 1)[-1]) or _UNFINISHED_INSIDE.search(name[len(group.folder) :]):
             return f"unfinished: {name}"
     stem = re.sub(r"\.(ckpt|nemo)$", "", group.root)
@@ -426,9 +468,10 @@ def _missing_ranks(group: _Group) -> str | None:
 
 def _tracker_problem(group: _Group, trackers: Mapping[str, str]) -> str | None:
     """Check against trackers, which are written last: newer is unfinished. DeepSpeed's may be in a checkpoint."""
-    content = trackers.get(f"{group.folder}/{_ITERATION}".lstrip("/"), "")
-    if re.fullmatch(r"[0-9]{1,18}", content) and group.step > int(content):
-        return f"newer than the step in {_ITERATION}: {content}"
+    for name in _NUMBERED_TRACKERS:
+        content = trackers.get(f"{group.folder}/{name}".lstrip("/"), "")
+        if re.fullmatch(r"[0-9]{1,18}", content) and group.step > int(content):
+            return f"newer than the step in {name}: {content}"
     tag = trackers.get(f"{group.folder}/latest".lstrip("/"), "")
     said = step_of(tag)
     if said is not None and _kind(tag) == _kind(group.root.rpartition("/")[2]) and group.step > said:
@@ -449,8 +492,10 @@ def _without_step(name: str, step: int) -> str:
 
 def _lost_files(group: _Group, before: _Group) -> str | None:
     """Return which file of the previous checkpoint is missing, unless others of its size replace it."""
+    if group.files.keys() == before.files.keys():
+        return None
     there, had = ({_without_step(name, each.step): name for name in each.files} for each in (group, before))
-    new = [there[each] for each in there.keys() - had if each.endswith(WEIGHTS) and not _STATE.search(each)]
+    new = [there[each] for each in there.keys() - had if each.endswith(WEIGHTS) and not _COMPANION.fullmatch(each)]
     added = sum(group.files[name].size_bytes for name in new)
     lost = sorted(had[each] for each in had.keys() - there)
     kept, gone = _weighs_the_same(group, before), [name for name in lost if name.endswith(WEIGHTS)]
@@ -487,8 +532,8 @@ def _named_and_missing(listing: Listing, groups: Iterable[_Group]) -> Iterator[C
     roots = tuple(f"{group.root}/" for group in groups)
     for path, content in (listing.trackers | listing.dangling).items():
         folder, _, tracker = path.rpartition("/")
-        name = content.rpartition("/")[2]
-        if tracker == _ITERATION:
+        name = content.rstrip("/").rpartition("/")[2]
+        if tracker in _NUMBERED_TRACKERS:
             name, step = tracker, int(content) if re.fullmatch(r"[0-9]{1,12}", content) else None
         else:
             step = None if content.isdigit() else file_step(EXTENSION.sub("", name))

@@ -7,13 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from training_monitor.core.checkpoint_layouts import LAYOUTS, STEP, TRACKERS, compile_name, find_layout
+from training_monitor.core.checkpoint_layouts import LAYOUTS, STEP, TRACKERS, find_layout
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import CheckpointFile
 from training_monitor.core.regex import regex
 
 _ZIPPED = (".keras", ".zip", ".npz", ".th")
-WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".pkl", ".h5", ".hdf5", *_ZIPPED)
+_OTHERS = (".tar", ".pkl", ".h5", ".hdf5", ".msgpack", ".pdparams", ".pdopt")
+WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", *_ZIPPED, *_OTHERS)
 LOOKED_INTO = tuple(ending for ending in WEIGHTS if ending != ".distcp")
 EXTENSION = regex(r"(?:\.pth?|\.weights)?\.\w+$")
 PARTIAL = "tmp|part|partial|incomplete|filepart|crdownload|aria2"  # endings while a file is copied or downloaded
@@ -21,9 +22,7 @@ UNFINISHED_FOLDER = regex(rf"(\.partial_save)?([._-](orbax-checkpoint-)?tmp.*|-u
 _FILE_NAME = ("([^/]*[-_]|[a-z]+0)", "([0-9]{3,12})", "(-v[0-9]{1,3})?")  # of a file whose name is of no layout
 LARGE = 65536
 _LOCAL_FILE_SYSTEMS = ("ext2/ext3", "xfs", "tmpfs")  # others compress, or count blocks differently
-
-
-_NUMBERED_FILE, _FILE_GROUP = compile_name(*_FILE_NAME)
+_NUMBERED_FILE = regex("".join(_FILE_NAME), re.IGNORECASE)
 
 
 def step_of(name: str) -> int | None:
@@ -35,7 +34,7 @@ def step_of(name: str) -> int | None:
 def file_step(stem: str) -> int | None:
     """Return the step in the name of a file without its extension, which may also be just a number at the end."""
     step, found = step_of(stem), _NUMBERED_FILE.fullmatch(stem)
-    return int(found[_FILE_GROUP]) if found and step is None else step
+    return int(found[2]) if found and step is None else step
 
 
 def format_ranking() -> str:

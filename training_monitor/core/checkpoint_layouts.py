@@ -39,6 +39,7 @@ class Layout(NamedTuple):
 
 STEP = "([0-9]{1,12})"
 WORD = "(global[_-]?step|step|checkpoint|ckpt|chkpnt|iteration|iter|batch|epoch)"
+_AFTER = "v[0-9]{1,3}|ckpt|unsharded|tokens[0-9]+B|[a-z][a-z_]*[-_=]?-?[0-9]+[.][0-9]+[^/]*"  # a metric: loss_0.25
 # The first row that fits a name decides.
 LAYOUTS = (
     Layout("Lightning, NeMo", "([^/]*[^a-z/])?step=", "([^0-9/][^/]*)?"),  # epoch=1-step=500-val_loss=0.25-last
@@ -46,16 +47,21 @@ LAYOUTS = (
     Layout("fairseq", "([^/]*[^a-z/])?checkpoint_[0-9]+_"),  # epoch and updates
     Layout("timm", "recovery-", "-[0-9]+", counts="epochs"),  # epoch and batch
     Layout("Stable-Baselines3", "[^/]*[-_]", "_steps"),
-    Layout("LitGPT, OLMo", f"([^/]*[^a-z/])?{WORD}[-_=]?", "(-v[0-9]{1,3}|-ckpt|-unsharded)?"),  # and most others
+    Layout("OneTrainer", "[^/]*-(save|backup)-", "-[0-9]+-[0-9]+"),  # step, epoch and step of the epoch
+    Layout("rl_games", "[^/]*_ep_", "_rew_[^/]*", counts="epochs"),
+    Layout("llm.c", "([^/]*[^a-z/])?state_", "_[0-9]{5}"),
+    Layout("LitGPT, OLMo, YOLOX", f"([^/]*[^a-z/])?{WORD}[-_=]?", f"([-_]({_AFTER}))?"),  # and most others
     Layout("StyleGAN", "network-snapshot-"),
     Layout("Orbax", "", marks=("_CHECKPOINT_METADATA", "commit_success.txt")),
     Layout("Lightning", "([^/]*[^a-z/])?epoch=", "([^0-9/][^/]*)?", counts="epochs"),  # epoch=3-val_loss=0.25
+    Layout("Keras", "[^/.]*[a-z][.]", "-[0-9]+[.][0-9]+", counts="epochs"),  # weights.03-0.25
     Layout(
         "transformers", last="trainer_state.json", beside=regex(r"training_args\.bin"), marks=("trainer_state.json",)
     ),
     Layout("torch", last=".metadata", beside=regex(r"(?:.*/)?[^/]*\.distcp")),
     Layout("kohya", marks=("train_state.json",)),
     Layout("DeepSpeed", marks=("latest",), tracker="latest"),
+    Layout("nanotron", tracker="latest.txt"),
     Layout("Megatron-LM, verl", marks=("metadata.json",), tracker="latest_checkpointed_iteration.txt"),
     Layout("detectron2, mmengine", tracker="last_checkpoint"),
 )
@@ -65,18 +71,15 @@ MARKS = frozenset(mark for each in LAYOUTS for mark in each.marks)
 PREFIXES = "|".join(
     each.before for each in LAYOUTS if each.before and each.before[0].isalpha() and each.counts == "steps"
 )
-
-
-def compile_name(before: str, step: str, after: str) -> tuple[re.Pattern[str], int]:
-    """Return the pattern of a name, and the group that is the step."""
-    return regex(before + step + after, re.IGNORECASE), before.count("(") + 1
-
-
-_NAMES = tuple((each, *compile_name(each.before, STEP, each.after)) for each in LAYOUTS if each.before is not None)
+_NAMED = tuple(each for each in LAYOUTS if each.before is not None)
+_NAME = regex("|".join(f"(?P<_{at}>{each.before}{STEP}{each.after})" for at, each in enumerate(_NAMED)), re.IGNORECASE)
 
 
 @lru_cache(maxsize=4096)
 def find_layout(name: str) -> tuple[Layout, int] | None:
     """Return the layout of a folder, or of a file without its extension, and the step in the name."""
-    matches = ((layout, group, pattern.fullmatch(name)) for layout, pattern, group in _NAMES)
-    return next(((layout, int(found[group])) for layout, group, found in matches if found), None)
+    found = _NAME.fullmatch(name)
+    if not found or not found.lastindex:
+        return None
+    layout = _NAMED[int((found.lastgroup or "_0")[1:])]
+    return layout, int(found[found.lastindex + (layout.before or "").count("(") + 1])

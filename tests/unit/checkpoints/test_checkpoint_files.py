@@ -121,6 +121,13 @@ def test_every_usual_name_is_understood() -> None:
         ("model020000.pt", "model020000.pt", 20000),
         ("chkpnt7000.pth", "chkpnt7000.pth", 7000),
         ("epoch_2/step_1500/model.pt", "epoch_2/step_1500", 1500),
+        ("net_epoch_012_loss_0.0342.pt", "net_epoch_012_loss_0.0342.pt", 12),
+        ("epoch_60_ckpt.pth", "epoch_60_ckpt.pth", 60),
+        ("step2000-tokens8B/model.safetensors", "step2000-tokens8B", 2000),
+        ("weights.06-0.29.hdf5", "weights.06-0.29.hdf5", 6),
+        ("last_Hopper_ep_300_rew__4702.9_.pth", "last_Hopper_ep_300_rew__4702.9_.pth", 300),
+        ("save/dog_12-40-09-save-750-3-50.safetensors", "save/dog_12-40-09-save-750-3-50.safetensors", 750),
+        ("checkpoint-9/model_state.pdparams", "checkpoint-9", 9),
     ]:
         assert shown(file) == [(f"/c/{root}", step, None)]
 
@@ -187,7 +194,9 @@ def test_a_folder_of_checkpoints_is_no_checkpoint_even_with_a_number_in_its_name
 
 
 def test_the_optimizer_of_a_model_in_another_file_belongs_to_it() -> None:
-    for model, other in (("model_{}.pt", "optimizer_{}.pt"), ("model0{}.pt", "opt0{}.pt"), ("a_{}.pt", "ema_{}.pt")):
+    pairs = "model_{}.pt optimizer_{}.pt  model0{}.pt opt0{}.pt  a_{}.pt ema_{}.pt  step_{}.pt ema_step_{}.pt"
+    for pair in f"{pairs}  model_00{{}}.bin state_00{{}}_00001.bin".split("  "):
+        model, other = pair.split()
         older = (model.format(300), other.format(300))
         assert shown(*older) == [(f"/c/{older[0]}", 300, None)]
         assert problem(*older, model.format(600), other.format(600), more=f"bad cut ./{model.format(600)}") is not None
@@ -202,8 +211,51 @@ def test_a_last_file_beside_other_weights_hides_no_checkpoint() -> None:
 
 
 def test_the_state_of_an_optimizer_replaces_no_weights() -> None:
-    lost = problem("900000:step_5/adapter.bin", "900000:step_6/optim.pt", "9:step_6/rng.pt")
+    lost = problem("900000:step_5/adapter.bin", "900000:step_6/optim.pt", "9:step_6/data.pt")
     assert lost == "adapter.bin is missing, but the previous checkpoint has it"
+
+
+def test_a_number_that_one_file_has_may_belong_to_the_name_of_a_model() -> None:
+    for name in ("vit_large_224.pth", "weights/swin_base_512.pth"):
+        assert shown(name, "last.ckpt") == [("/c/last.ckpt", 0, None)]
+        assert shown(name, "step_5.pt") == [("/c/step_5.pt", 5, None)]
+        assert shown(name, "Tower-1.pth", "Tower-2.pth")[-1] == ("/c/Tower-2.pth", 2, None)
+        assert [step for _, step, _ in shown(name)] == [224 if "vit" in name else 512]
+    for name in ("model_500.pt", "lora_0500.pt", "net_10500.pt"):
+        assert [path for path, _, _ in shown(name, "last.ckpt")] == [f"/c/{name}"]
+    assert [step for _, step, _ in shown("net_400.pth", "net_800.pth", "step_5.pt")] == [5, 400, 800]
+
+
+def test_steps_that_begin_again_with_each_epoch_are_ordered_by_their_epochs() -> None:
+    names = ["epoch_0_step_300.pt", "epoch_0_step_900.pt", "epoch_1_step_200.pt", "epoch_1_step_300.pt"]
+    for files in (names, names[::-1]):
+        assert [(path, step) for path, step, _ in shown(*files)] == [
+            (f"/c/{name}", step) for name, step in zip(names, (0, 0, 1, 1))
+        ]
+    assert [step for _, step, _ in shown("epoch_0_step_300.pt", "epoch_1_step_600.pt")] == [300, 600]
+    assert [step for _, step, _ in shown("epoch=0-step=300.ckpt", "epoch=1-step=200.ckpt")] == [200, 300]
+
+
+def test_a_file_in_the_folder_of_each_rank_is_one_checkpoint() -> None:
+    ranks = [f"out/rank{rank}/step_{step}.pt" for step in (5, 9) for rank in range(3)]
+    assert shown(*ranks) == [("/c/out/rank0/step_5.pt", 5, None), ("/c/out/rank0/step_9.pt", 9, None)]
+    assert problem(*ranks[:-1]) == "out/rank2/step_5.pt is missing, but the previous checkpoint has it"
+    assert len(shown(*(f"rank{rank}/step_5/{name}.pt" for rank in range(3) for name in "ab"))) == 1
+    sweep = ("rank_8/step_5.pt", "rank_16/step_5.pt")  # of a LoRA
+    assert {path for path, _, _ in shown(*sweep)} == {f"/c/{path}" for path in sweep}
+
+
+def test_the_parts_of_nanotron_are_of_stages_that_do_not_all_have_each_layer() -> None:
+    files = [
+        f"60/model/{layer}_pp-rank-{stage}-of-2_tp-rank-{part}-of-2.safetensors"
+        for layer, stage in (("a", 0), ("b", 1))
+        for part in (0, 1)
+    ]
+    assert shown(*files, more="tracker ./latest.txt\t60") == [("/c/60", 60, None)]
+    assert problem(*files, more="tracker ./latest.txt\t40") == "newer than the step in latest.txt: 40"
+    assert shown(more="tracker ./latest.txt\t40") == [
+        ("/c/latest.txt", 40, "latest.txt names 40, which does not exist")
+    ]
 
 
 def test_a_time_in_a_name_is_no_step_but_an_order() -> None:
@@ -322,7 +374,7 @@ def test_what_a_look_at_the_bytes_found_is_the_reason_of_this_checkpoint_alone()
 
 
 def test_empty_weights_are_refused_and_one_empty_marker_is_fine() -> None:
-    for name in ["model.safetensors", "model.pt", "x.ckpt", "x.bin", "__0_0.distcp", "optimizer.pth"]:
+    for name in ["model.safetensors", "model.pt", "x.ckpt", "x.bin", "__0_0.distcp", "optimizer.pth", "flax.msgpack"]:
         assert problem("step_5/config.json", f"0:step_5/{name}") == f"step_5/{name}: empty file"
     assert problem("0:step_5/done", "0:step_5/x.json") == "only empty files"
     assert problem("0:step_5/done", "step_5/x.pt") is None
@@ -576,6 +628,8 @@ def test_what_a_tracker_names_and_is_missing_is_listed_as_that() -> None:
         ("tracker ./_actor/latest\tglobal_step300", "_actor/global_step200/a.pt", "_actor/global_step300", 300),
         ("tracker ./last_checkpoint\t/elsewhere/work/epoch_12.pth", "epoch_11.pth", "epoch_12.pth", 12),
         ("tracker ./last_checkpoint\tmodel_0004999.pth", "model_0003999.pth", "model_0004999.pth", 4999),
+        ("link lrwxrwxrwx 1 a a 18 ./latest -> step_3000/", "step_2000/a.pt", "step_3000", 3000),
+        ("link lrwxrwxrwx 1 a a 18 ./last.ckpt -> step=900.ckpt", "step=800.ckpt", "step=900.ckpt", 900),
         ("link lrwxrwxrwx 1 a a 18 ./latest-rank0.pt -> ep1-ba100-rank0.pt",)
         + ("ep1-ba90-rank0.pt", "ep1-ba100-rank0.pt", 100),
     ]:

@@ -49,7 +49,7 @@ _safetensors() {
 }
 
 # zip archives whose end record comes last, or pickles of protocol 2 to 5 (128 N; 40 is an old text pickle); also gzip
-# (31 139) and HDF5 (137 72) are written under these names, and anything at all under .bin, .tar and .pkl.
+# (31 139) and HDF5 (137 72) are written under these names, and anything at all under .bin and others.
 _torch() {
   # shellcheck disable=SC2046
   set -- "$1" $(od -An -v -tu1 -N 2 "$1")
@@ -62,7 +62,7 @@ _torch() {
     [ "${_end:-0}" -le "$_size" ] 2>/dev/null || _bad "truncated:_${_size}_of_${_end}_bytes" ;;
   '128 '[2-5] | '31 139' | '40 '*) ;;
   '0 0') _bad "only_zeros_at_its_start" ;;
-  *) case $1 in *.bin | *.tar | *.pkl) ;; *) _bad "neither_a_zip_archive_nor_a_pickle" ;; esac ;;
+  *) case $1 in *.bin | *.tar | *.pkl | *.msgpack | *.pd*) ;; *) _bad "neither_a_zip_archive_nor_a_pickle" ;; esac ;;
   esac
 }
 
@@ -244,13 +244,13 @@ _look_at_unnumbered() {
 # Folders that may not be read, links that lead nowhere, and some of those that lead out of their folder: of a data set
 # there may be a link for each file.
 _list_closed() {
-  find . ! -path "*$_newline*" \( -type d ! -name lost+found -o -type l -path '*[0-9]*' \) -exec sh -c '
+  find . ! -path "*$_newline*" \( -type d ! -name lost+found -o -type l \( -path '*[0-9]*' -o -iname '*la*st*' \) \) -exec sh -c '
     _links=0
     for _file; do
       if [ ! -L "$_file" ]; then [ -r "$_file" ] && [ -x "$_file" ] || printf "shut %s\n" "$_file"
       elif [ -e "$_file" ]; then
         _links=$((_links + 1))
         [ $_links -gt 500 ] || case $(readlink "$_file") in /* | ../* | */../*) printf "linked %s\n" "$_file" ;; esac
-      else case $_file in */latest-rank*) printf "link %s\n" "$(ls -ld "$_file" | tr "\n" " ")" ;; esac; fi
+      else case ${_file##*/} in *[Ll][Aa]*[Ss][Tt]*) printf "link %s\n" "$(ls -ld "$_file" | tr "\n" " ")" ;; esac; fi
     done' sh {} +
 }
