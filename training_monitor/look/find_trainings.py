@@ -368,14 +368,14 @@ def _logs(seen: SeenProcesses, pids: Sequence[int]) -> tuple[str, ...]:
     """Return where the output of the processes goes, then the other logs that they write."""
     written = [file for pid in pids for file in _written(seen, pid) if not _is_servers(seen, file)]
     outputs = [file for file in written if file.descriptor in (1, 2)]
-    pipes = set().union(*(_outputs(seen, pid) for pid in pids))
-    behind = [
-        file
-        for pid, files in seen.files.items()
-        if any(each.descriptor == 0 and each.path in pipes and each.path.startswith("pipe:") for each in files)
-        for file in _written(seen, pid)
-        if file.descriptor != 2
-    ]
+    ends = set().union(*(_outputs(seen, pid) for pid in pids))
+    above = ancestors_of(pids[0], seen.table) if any("/dev/pts/" in path for path in ends) else ()
+    readers = [pid for pid in above if seen.table[pid].name == "script"]  # it writes what its terminal shows
+    inputs = [(pid, each.path) for pid, files in seen.files.items() for each in files if each.descriptor == 0]
+    while found := [pid for pid, path in inputs if "pipe:" in path and path in ends and pid not in readers]:
+        readers += found
+        ends |= set().union(*(_outputs(seen, pid) for pid in found))
+    behind = [file for pid in readers for file in _written(seen, pid) if file.descriptor != 2]
     others = [file for file in written if _is_log(file.path)]
     first: dict[str, OpenFile] = {}
     for file in (*outputs, *behind, *others):

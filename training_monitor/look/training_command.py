@@ -10,26 +10,21 @@ from training_monitor.core.checkpoint_layouts import PREFIXES
 from training_monitor.core.regex import regex
 
 _PYTHON = regex(r"(?:python|pypy)[\d.]*(?:-dbg)?")
+_RUNNERS = regex(
+    r"(?:c?[Pp]rofile|i?pdb|trace|debugpy|coverage|scalene|memray|viztracer|kernprof|pyinstrument|ipython3?)(?:\.py)?"
+    r"|julia|R|Rscript|lua(?:jit)?"
+)
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 # Launchers by name; if words follow, only with one of these among the first arguments.
 _LAUNCHERS: dict[str, tuple[str, ...]] = {
-    "torchrun": (),
-    "torch.distributed.run": (),
-    "torch.distributed.launch": (),
-    "deepspeed": (),
-    "deepspeed.launcher.runner": (),
-    "deepspeed.launcher.launch": (),
-    "composer": (),
+    **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch", "composer"), ()),
+    **dict.fromkeys(("deepspeed", "deepspeed.launcher.runner", "deepspeed.launcher.launch"), ()),
+    **dict.fromkeys(("axolotl", "llamafactory-cli", "llamafactory.cli"), ("train",)),
     "accelerate": ("launch",),
     "accelerate.commands.launch": (),
-    "axolotl": ("train",),
-    "llamafactory-cli": ("train",),
-    "llamafactory.cli": ("train",),
     "lightning": ("run", "fit"),
-    "fabric": ("run",),
-    "colossalai": ("run",),
-    "tune": ("run",),
+    **dict.fromkeys(("fabric", "colossalai", "tune"), ("run",)),
     "litgpt": ("finetune", "finetune_lora", "finetune_full", "finetune_qlora", "finetune_adapter", "pretrain"),
     "swift": ("sft", "pt", "rlhf"),
     "trl": ("sft", "dpo", "grpo", "kto", "orpo", "reward", "rloo"),
@@ -37,8 +32,11 @@ _LAUNCHERS: dict[str, tuple[str, ...]] = {
 }
 _STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "horovodrun")
 _NAME = regex(
-    r"(?:(?<![A-Za-z])(?:pre|re)?train|Train)(?!ed)|fine[-_]?tun|(?:^|[-_./])(?:sft|dpo|grpo|ppo|orpo|kto|rlhf|q?lora|distill)"
+    r"(?:(?<![A-Za-z])(?:pre|re)?train|Train)(?!ed)|fine[-_]?tun(?!ed)|(?:^|[-_./])(?:sft|dpo|grpo|ppo|orpo|kto|rlhf|q?lora|distill)"
     r"(?:[-_./]|$)|^run_\w+\.py$"
+)
+_OTHER_WORK = regex(  # on a model or data: serve_lora.py
+    r"(.*\.)?(serv|eval|infer|prep|merge|convert|export|download|tokeni|predict|quanti|generat|plot|demo|chat)[a-z]*[-_]"
 )
 _OPTION = regex(
     r"--?(?:num[_-])?(?:train[_-])?(?:max[_-])?epochs?\b|--?(?:max|train|total)[_-](?:train[_-])?(?:steps|iters)\b"
@@ -84,18 +82,26 @@ def split_command(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     if words[0].startswith("ray::"):
         return words[0], tuple(rest)
     if not _PYTHON.fullmatch(name):
-        return name, tuple(rest)
+        return _run_by(name, rest)
     while rest:
         word = rest.pop(0)
         if word in _WITH_VALUE:
             rest = rest[1:]
         elif re.fullmatch(r"-[A-Za-z]*m", word):
-            return (rest[0] if rest else "", tuple(rest[1:]))
+            return _run_by(rest[0] if rest else "", rest[1:])
         elif re.fullmatch(r"-[A-Za-z]*c", word):
             return name, ()
         elif not word.startswith("-"):
-            return posixpath.basename(word), tuple(rest)
+            return _run_by(posixpath.basename(word.removesuffix("/__main__.py")), rest)
     return name, ()
+
+
+def _run_by(name: str, rest: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return what a profiler, a debugger or another interpreter runs, or a program itself, and its arguments."""
+    for at, word in enumerate(rest if _RUNNERS.fullmatch(name) else ()):
+        if word == "-m" or word.endswith((".py", ".jl", ".R", ".lua")):
+            return split_command(("python", word.removeprefix("--file="), *rest[at + 1 :]))
+    return name, tuple(rest)
 
 
 def is_training(words: Sequence[str]) -> bool:
@@ -109,7 +115,7 @@ def is_training(words: Sequence[str]) -> bool:
     if bare in _LAUNCHERS:
         wanted = _LAUNCHERS[bare]
         return not wanted or any(word in wanted for word in arguments[:3])
-    if _NAME.search(name):
+    if _NAME.search(name) and not _OTHER_WORK.match(name):
         return True
     return arguments[:1] != () and (arguments[0] in _TASKS or any(_OPTION.match(word) for word in arguments))
 

@@ -113,6 +113,16 @@ def test_logs_are_outputs_first_and_no_sockets_devices_or_internals() -> None:
     assert training.checkpoint_folders == ("/w",)
 
 
+def test_the_log_at_the_end_of_several_pipes_or_of_a_recorded_terminal_is_found() -> None:
+    grep = {"pid": "11", "name": "grep", "fds": "0 -> pipe:[5]|1 -> pipe:[6]|2 -> /w/errors.log"}
+    tee = {"pid": "12", "name": "tee", "fds": "0 -> pipe:[6]|1 -> pipe:[6]|3 -> /w/all.log"}
+    other = {"pid": "13", "name": "tee", "fds": "0 -> pipe:[7]|3 -> /w/other.log"}
+    assert found({**TRAIN, "fds": "1 -> pipe:[5]"}, grep, tee, other)[0].logs == ("/w/all.log",)
+    script = {"pid": "9", "name": "script", "fds": "1 -> /dev/pts/1|4 -> /dev/ptmx|5 -> /w/typescript"}
+    for output, logs in (("/dev/pts/2", ("/w/typescript",)), ("/w/a.log", ("/w/a.log",))):
+        assert found(script, {**TRAIN, "parent": "9", "fds": f"1 -> {output}"})[0].logs == logs
+
+
 def test_files_of_a_container_are_reached_through_its_process_if_it_is_known() -> None:
     [training] = found({**TRAIN, "space": "mnt:[2]", "command": "python train.py --output_dir out"})
     assert training.logs == ("/proc/10/root/w/a.log",)

@@ -43,6 +43,12 @@ python myTrainer.py
 tune run lora_finetune_single_device --config x
 trl sft --model x
 python train_gpt.py\x20--name 'a b'
+python -m cProfile -o prof.out train.py
+python -m coverage run -m pkg.train
+python /opt/debugpy --connect 127.0.0.1:4123 /app/train.py
+python /venv/bin/ipython train.py
+python /app/trainer/__main__.py --config a.yaml
+julia -t 8 --project=. train.jl
 """
 OTHERS = """
 python serve.py --port 80
@@ -76,6 +82,13 @@ python pretrained_server.py
 /usr/bin/python3 /usr/bin/networkd-dispatcher --run-startup-triggers
 srun
 ray::IDLE
+python serve_finetuned.py --port 80
+python finetuned_api.py
+python eval_lora.py
+python -m tools.prepare_train_data
+python -m coverage run -m pytest tests/test_train.py
+python -m cProfile -m
+ipython
 """
 
 
@@ -141,6 +154,9 @@ def test_the_script_of_a_command_is_that_of_its_ranks_whoever_starts_them() -> N
         ("accelerate launch --config_file a.yaml x.py", "x.py"),
         ("mpirun -np 8 python x.py", "x.py"),
         ("srun --ntasks=8 torchrun x.py", "x.py"),
+        ("python -m cProfile -o prof.out src/train.py --lr 1", "train.py"),
+        ("python -m pdb -m pkg.train", "pkg.train"),
+        ("/usr/lib/R/bin/exec/R --no-echo --file=src/train.R", "train.R"),
         ("mpirun -np 8 ./train", None),
         ("axolotl train config.yml", None),
         ("torchrun --nproc-per-node 8", None),

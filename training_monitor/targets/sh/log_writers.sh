@@ -26,17 +26,20 @@ list_holders() { # PIPE, or FILE DEVICE:INODE
 
 # Few programs write their log to anything but stdout and stderr, whose two links are quick to look at; all the open
 # files of all processes are not. Who writes to it through `tee` and the like is among them.
+# shellcheck disable=SC2046,SC2086
 list_writers() {
   log=$(readlink -f "$log") && [ -f "$log" ] || return 0
   file=$(stat -c %d:%i "$log")
   links=$(ls -ln /proc/[0-9]*/fd/1 /proc/[0-9]*/fd/2 2>/dev/null)
   found=$(list_holders "$log" "$file")
   [ "$found" ] || found=$(links=$(ls -ln /proc/[0-9]*/fd 2>/dev/null); list_holders "$log" "$file")
-  for writer in $found; do
-    echo "$writer"; program=''
+  set -- $found; pipes=''
+  while [ $# -gt 0 ] && [ ${#pipes} -lt 999 ]; do
+    writer=$1 program=''; shift
+    echo "$writer"
     read -r program <"/proc/$writer/comm"
     is_filter "$program" || continue
-    pipe=$(readlink "/proc/$writer/fd/0")
-    case $pipe in pipe:*) list_holders "$pipe" '';; esac
+    pipe=$(readlink "/proc/$writer/fd/0"); pipes=$pipes$pipe
+    case $pipe in pipe:*) set -- "$@" $(list_holders "$pipe" '');; esac
   done 2>/dev/null | sort -un
 }
