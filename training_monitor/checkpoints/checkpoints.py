@@ -37,13 +37,8 @@ def checkpoints_question(
         ways: Any = {"quiet_seconds": quiet_seconds, "up_to": up_to}
         return None if listing is None else group_checkpoints(listing, directory, **ways)
 
-    return Question("checkpoints", _format_listing(directory, enough, up_to), parse, limit=30.0)
-
-
-def _format_listing(directory: str, enough: int, up_to: int | None) -> str:
-    """Return the script that inspects `enough` files, of no step above `up_to`."""
     endings = [name.removeprefix(".") for name in LOOKED_INTO]
-    return format_call(
+    script = format_call(
         "checkpoints",
         "list_checkpoints",
         _folder=quote_path(directory),
@@ -60,6 +55,7 @@ def _format_listing(directory: str, enough: int, up_to: int | None) -> str:
         _trackers=r"\|".join(name.replace(".", "[.]") for name in TRACKERS),
         _tracker_names="\n".join(["", *TRACKERS, ""]),
     )
+    return Question("checkpoints", script, parse, limit=30.0)
 
 
 def get_checkpoint_listing(

@@ -24,7 +24,7 @@ from training_monitor.checkpoints.listing import (
     file_step,
     step_of,
 )
-from training_monitor.core.checkpoint_layouts import LAYOUTS, MARKS, TRACKERS, WORD, Layout, find_layout
+from training_monitor.core.checkpoint_layouts import LAYOUTS, MARKS, WORD, Layout, find_layout
 from training_monitor.core.models import Checkpoint, CheckpointFile
 from training_monitor.core.regex import regex
 from training_monitor.core.values import CheckpointListing
@@ -55,13 +55,10 @@ _WITHOUT_WEIGHTS = regex(  # settings, results, and state
     r"|(^|/)latest$|\.ply$|memory_snapshot\.pickle$|tfevents"
 )
 _LONE_NUMBER = regex(r"(?:.*/)?(?!model[-_]\d)([^/]*[-_][1-9]\d{2,3})(?:\.pth?|\.weights)?\.\w+")  # vit_large_224.pth
-_EPOCH_AND_STEP = regex(r"(?:^|[^a-z])epoch[-_]?(\d{1,6})[-_]+[a-z_]*(?:step|iter|batch)[-_]?\d", re.IGNORECASE)
+_EPOCH_AND_STEP = regex(r"(?:^|[^a-z])epoch[-_]?(\d{1,6})[-_]+[a-z_]*(?:step|iter|batch)[-_]?\d[^/]*$", re.I)
 _SHORT_NUMBER = regex(r"(.*[^-_/][-_])(\d{1,2})(\.(?:pth?|ckpt|safetensors))")
-_PART = regex(
-    r"(rank|part|shard|gpu|worker|node|fold|stage|layer|expert|version|v|rng_state|states)[-_]$", re.IGNORECASE
-)
-_RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank|(?:^|/)mp_rank_)(\d{1,6})(?=[./])")  # Composer, NeMo 1
-_RANK_FOLDER = regex(r"((?:^|/)rank[-_]?)\d{1,6}(/[^/]+)$")
+_PART = regex(r"(rank|part|shard|gpu|worker|node|fold|stage|layer|expert|version|v|rng_state|states)[-_]$", re.I)
+_RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank|(?:^|/)mp_rank_|(?:^|/)rank[-_]?(?=\d+/))(\d{1,6})(?=[./])")
 _SHARD = regex(r"^(.*\.data|.*(?=-\d{5}-of-\d{5}\.))-(\d{5})-of-(\d{5})(\.\w+|)$")
 _UNFINISHED = regex(rf"(?<![a-z])(gs)?tmp(?![a-z])|\.({PARTIAL})$|-unfinished$|partial_save|^\..+\.\w+\.\w{{6}}$", re.I)
 _HIDDEN = regex(r"(^|/)\.[^/.][^/]*/|(^|/)\._|\.lock$")  # trash, caches, what macOS keeps beside a file
@@ -75,7 +72,6 @@ _SAME_SIZES = regex(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.
 _NOT_LOOKED_AT = "not inspected: newer checkpoints are inspected first"
 _TOO_LARGE = "not inspected: it has too many files"
 _SHUT = "not inspected: something in it cannot be read, or is a symbolic link to another folder"
-_NUMBERED_TRACKERS = tuple(name for name in TRACKERS if name.endswith(".txt"))
 
 
 @dataclass(slots=True)
@@ -202,10 +198,12 @@ def _checkpoint_at(path: str) -> tuple[str, str, int] | None:
 def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list[_Group]:
     finals = _find_finals(files, steps)
     runs = _find_runs(files, steps)
-    groups: dict[str, _Group] = {}
+    groups, paths = dict[str, _Group](), {file.path for file in files}
     for file in files:
         if file.path not in finals and (place := _place(file.path, steps, runs)):
             root, name, step = place
+            if root not in paths and root.endswith(file.path.rpartition("/")[2]):  # LoRAs of several ranks have no 0
+                root, name = file.path, ""
             groups.setdefault(root, _Group(root, step)).files[name] = file
     for path, (file, siblings) in finals.items():
         numbered = [groups[each] for each in siblings if each in groups]
@@ -213,11 +211,7 @@ def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list
         if path in steps or file.modified_at >= newest:  # an older one without a header is a leftover
             step = steps.get(path) or max((group.step for group in numbered), default=0)
             groups[path] = _Group(path, step, {"": file}, is_final=True)
-    for root in [each for each in groups if "rank" in each]:
-        first = _RANK_FOLDER.sub(r"\g<1>0\2", root)
-        if first != root and first in groups:
-            groups[first].files |= {f"{root}/{name}".rstrip("/"): file for name, file in groups.pop(root).files.items()}
-    _count_epochs(groups.values())
+    _count_epochs(groups)
     ordered = sorted(groups.values(), key=lambda group: group.order)
     single = [group for group in ordered if "" in group.files]
     companions = [group for group in single if _COMPANION.fullmatch(group.root, group.root.rfind("/") + 1)]
@@ -235,27 +229,20 @@ def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list
 
 def _without_lone_numbers(groups: Sequence[_Group], steps: Mapping[str, int]) -> list[_Group]:
     """Leave out the only files of their name whose number may be a part of it, such as a resolution."""
-    lone = set[str]()
-    for group in groups:
-        found = _LONE_NUMBER.fullmatch(group.root) if "" in group.files else None
-        if found and not (group.is_final or group.lacks_model or group.root in steps or step_of(found[1])):
-            lone.add(group.root)
-    kinds = Counter(_kind(group.root) for group in groups) if lone else Counter[str]()
-    return [group for group in groups if group.root not in lone or kinds[_kind(group.root)] > 1]
+    single = ((each, _LONE_NUMBER.fullmatch(each.root)) for each in groups if "" in each.files)
+    known = {each.root for each in groups if each.is_final or each.lacks_model} | steps.keys()
+    lone = {each.root for each, found in single if found and each.root not in known and not step_of(found[1])}
+    kinds = Counter(_kind(each.root) for each in groups if lone)
+    return [each for each in groups if each.root not in lone or kinds[_kind(each.root)] > 1]
 
 
-def _count_epochs(groups: Iterable[_Group]) -> None:
+def _count_epochs(groups: Mapping[str, _Group]) -> None:
     """Use the epochs as steps if the steps in the names begin again with each epoch."""
-    series: dict[str, list[tuple[int, int, _Group]]] = defaultdict(list)
-    for group in groups:
-        name = group.root.rpartition("/")[2]
-        if found := _EPOCH_AND_STEP.search(name):
-            series[f"{group.folder}/{_kind(name)}"].append((int(found[1]), group.step, group))
-    for each in series.values():
-        each.sort(key=lambda item: item[:2])
-        if any(former[1] >= later[1] for former, later in zip(each, each[1:])):
-            for epoch, _, group in each:
-                group.step = epoch
+    named = ((each, _EPOCH_AND_STEP.search(each.root)) for each in groups.values())
+    series = sorted((each.folder, int(found[1]), each.step, each.root) for each, found in named if found)
+    again = {a[0] for a, b in zip(series, series[1:]) if a[0] == b[0] and a[1] < b[1] and a[2] > b[2]}
+    for folder, epoch, _, root in series:
+        groups[root].step = epoch if folder in again else groups[root].step
 
 
 def _short_numbered(files: Iterable[CheckpointFile]) -> list[_Group]:
@@ -468,7 +455,7 @@ def _missing_ranks(group: _Group) -> str | None:
 
 def _tracker_problem(group: _Group, trackers: Mapping[str, str]) -> str | None:
     """Check against trackers, which are written last: newer is unfinished. DeepSpeed's may be in a checkpoint."""
-    for name in _NUMBERED_TRACKERS:
+    for name in ("latest_checkpointed_iteration.txt", "latest.txt"):
         content = trackers.get(f"{group.folder}/{name}".lstrip("/"), "")
         if re.fullmatch(r"[0-9]{1,18}", content) and group.step > int(content):
             return f"newer than the step in {name}: {content}"
@@ -533,7 +520,7 @@ def _named_and_missing(listing: Listing, groups: Iterable[_Group]) -> Iterator[C
     for path, content in (listing.trackers | listing.dangling).items():
         folder, _, tracker = path.rpartition("/")
         name = content.rstrip("/").rpartition("/")[2]
-        if tracker in _NUMBERED_TRACKERS:
+        if tracker.endswith(".txt"):
             name, step = tracker, int(content) if re.fullmatch(r"[0-9]{1,12}", content) else None
         else:
             step = None if content.isdigit() else file_step(EXTENSION.sub("", name))
