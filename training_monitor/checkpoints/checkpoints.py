@@ -155,10 +155,8 @@ def find_latest_checkpoint(
     """
     found = get_checkpoint_listing(checkpoint_dir, head_pod, namespace, transport=transport)
     if found is None and head_pod is None:
-        raise CheckpointNotFound(
-            f"{checkpoint_dir}: no such folder on this machine",
-            hint=("if it is on another target, pass head_pod=TARGET"),
-        )
+        hint = "if it is on another target, pass head_pod=TARGET"
+        raise CheckpointNotFound(f"{checkpoint_dir}: no such folder on this machine", hint=hint)
     if found is None or not found.count:
         return None
     if found.newest_complete is None:

@@ -24,6 +24,10 @@ EXPECTED = "hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX, or the presigned https:/
 MOST_FILES = 1000
 _HUB = regex(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 _BUCKET = regex(r"s3://(?P<bucket>[^/\s]+)/(?P<prefix>[^\x00-\x1f]*)")
+_NOT_LISTED = {
+    "newline": "a file name with a line break: rename that file, or pack the folder into an archive",
+    "denied": "a folder that cannot be read: change its permissions, or run this as its user",
+}
 OnProgress = Callable[[str], None]
 
 
@@ -72,11 +76,8 @@ def upload_checkpoint(
     files = answer.get() or []
     if destination.startswith(("https://", "http://")):
         if files != [""]:
-            return UploadReport(
-                destination.partition("?")[0],
-                False,
-                error=f"{path} is not a file, but a presigned URL accepts only a file",
-            )
+            error = f"{path} is not a file, but a presigned URL accepts only a file"
+            return UploadReport(destination.partition("?")[0], False, error=error)
         return upload_to_presigned_url(target, path, destination, **ways)
     bucket = _BUCKET.fullmatch(destination)
     assert bucket
@@ -114,10 +115,8 @@ def _files_question(path: str) -> Question[list[str]]:
         kind, *names = reply.output.split("\n")
         if kind == "file":
             return [""]
-        if kind == "newline":
-            raise CommandFailed(
-                f"{path} contains a file name with a line break: rename that file, or pack the folder into an archive"
-            )
+        if kind in _NOT_LISTED:
+            raise CommandFailed(f"{path} contains {_NOT_LISTED[kind]}")
         found = [name.removeprefix("./") for name in names if name]
         if len(found) > MOST_FILES:
             raise CommandFailed(f"{path} has more than {MOST_FILES} files: pack them into an archive first")

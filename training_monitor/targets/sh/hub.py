@@ -44,6 +44,8 @@ def list_files(inside):
     if root.is_file():
         yield inside, root
     for file in sorted(root.glob("**/*")) if root.is_dir() else ():
+        if file.is_dir():
+            os.listdir(file)  # the pattern leaves out what cannot be read
         parts = file.relative_to(root).parts
         if file.is_file() and not is_ignored(parts):
             yield "/".join(filter(None, [inside, *parts])), file

@@ -23,7 +23,8 @@ look_at_model() {
 list_files() {
   [ -f "$path" ] && { echo file; return; }
   cd -- "$path" 2>/dev/null || return 0
-  [ -z "$(find . -path '*
-*' | head -c 1)" ] || { echo newline; return; }
+  odd=$(find . -path '*
+*') || { echo denied; return; }
+  [ -z "$odd" ] || { echo newline; return; }
   echo folder; find . \( -type f -o -type l -exec test -f {} \; \) -print | head -n $((most_files + 1)) | sort
 }
