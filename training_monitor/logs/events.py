@@ -62,7 +62,7 @@ _HINT = regex(
 _VALUE_END = r"\s{0,3}(?:$|[,;|)\]}]|[\w/.\-]{1,60}\s{0,3}[=:])"
 _NO_MESSAGE_WHATEVER_ITS_DIGITS = rf"""
       \b(?:no|zero|without(?:[ ]any)?)[ ](?:more[ ]|further[ ]|\w{{1,20}}[ ])?(?:errors?|warnings?)\b
-    | \b(?:errors?|warnings?|exceptions?|fail(?:ed|ures?))["']?\s{{0,3}}[:=]\s{{0,3}}
+    | \b(?:(?:errors?|warnings?|exceptions?)["']?|fail(?:ed|ures?)["'])\s{{0,3}}[:=]\s{{0,3}}
       (?:none|null|false|\[\]|\{{\}}|""|'')(?={_VALUE_END})
     | (?<![\w/.\-])[\w/.\-]{{0,80}}(?:[_/\-]|\b)errors?(?:[_\-]\w{{1,40}})?["']?\s{{0,3}}[:=]\s{{0,3}}
       [+-]?(?:\d{{0,15}}\.\d{{1,20}}(?:e[+-]?\d{{1,4}})?|\d{{1,15}}e[+-]?\d{{1,4}})%?(?={_VALUE_END})
@@ -72,7 +72,7 @@ _NO_MESSAGE_WHATEVER_ITS_DIGITS = rf"""
     | \b(?:train(?:ing)?|test(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|top-?\d|avg|average|final|best|prediction
         |quantization)[ _-]errors?\b(?=[\s:=(]{{0,6}}(?:$|[\d.%]|avg|average|mean|accuracy|loss|nan|min|max))
     | \berrors?[ ](?:(?:was|has[ ]been|is)[ ])?(?:resolved|recovered|cleared)\b
-    | \berror[ \-](?:handling|handler|correct\w{{0,3}}|rates?|bars?|free|margin|log(?:ging|s)?|level|checking
+    | \berror[ \-](?:handling|handler|correct(?:ion|ing|ed|or)|rates?|bars?|free|margin|log(?:ging|s)?|level|checking
         |feedback)\b
     | ^\s{{0,200}}(?:raise|except|warnings\.warn)\b.*
     """

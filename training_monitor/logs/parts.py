@@ -86,13 +86,16 @@ _STAGE_OF_WORK = regex(
     r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d|(?:current best|no improvement|lr"
     r"|(?:last|next) [a-z]{4,12}|learning.rate)\b[^\n]{0,60}?(?:\bat|since|@|[(:]) ?(?:epoch|step)"
 )
+_KEPT = r"\b(?:checkpoint|ckpt|snapshot|file|folder|model|weights)"
+_REMOV = r"(?:remov|delet|prun|purg)"
 _COUNTER = r"\b(?:step|epoch|iter)\w{0,6}[\s:=#]{1,3}\d{1,12}(?!\d)"
-# What is removed or comes later, unless the line begins with its own position; `agent died at step 12`
+# What is removed, comes later or was the best, unless the line has its own position
 _MENTIONED = regex(
-    rf"(?!{_COUNTER}\s?[/:|,\]\-])(?:[^\n]{{0,200}}?\W)?(?:(?:remov|delet|prun|purg)(?:e[sd]?|ing)"
-    r"|(?:will|scheduled|planned|expected)\b[^\n]{0,80}?(?:steps?|epochs?|iter\w{0,6}))\b"
-    rf"|(?:(?!{_COUNTER})[^\n]){{1,200}}?(?<!now)(?<!currently)(?<!train)(?<!training)(?<!is)"
-    rf" (?:at|since|until|before|by|from) (?:(?:global|training) )?{_COUNTER}(?!\s?[/:])"
+    rf"(?![^\n]{{0,100}}?{_COUNTER}(?:\s?[/|]\s?\d| of \d))(?!{_COUNTER}\s?[/:|,\]\-])[^\n]{{0,200}}?"
+    rf"(?:\b{_REMOV}(?:e[sd]?|ing)\b[^\n]{{0,80}}?{_KEPT}|{_KEPT}[^\n]{{0,80}}?\W{_REMOV}ed\b"
+    rf"|\b(?:will|scheduled|planned|expected)\b[^\n]{{0,80}}?{_COUNTER}(?!\.\d)"
+    r"|\b(?:best|lowest|highest|died|lost)\b[^\n]{0,80}?"
+    rf" (?:at|since|until|before|by|from) (?:(?:global|training) )?{_COUNTER}(?!\s?[/:]))"
 )
 _NEW_ATTEMPT = regex(
     r"running entrypoint|running training|traceback \(most recent|exception ignored|\bresum(?:e|ed|ing)\b(?! normal)"

@@ -183,7 +183,7 @@ class ProgressReader:
 
     def _read_words(self, line: str, told: Told) -> None:
         was_ignored = self.is_ignored and begins_traceback(line)
-        self.is_ignored = "exception ignored" in line or (self.is_ignored and not told.restart)
+        self.is_ignored = "exception ignored" in line
         if told.restart and not (self.is_ignored or was_ignored):
             self._change({"finished": None})
             self.job = self.after_job = self.other_total = None

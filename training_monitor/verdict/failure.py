@@ -29,6 +29,9 @@ MAX_PIECE = 2000
 EVIDENCE_LENGTH = 300
 _TOO_EARLY = regex(rf"^(?=.{{{EVIDENCE_LENGTH + 1}}}).+? (?=.{{0,{EVIDENCE_LENGTH}}}\Z)")  # runtimes put the cause last
 
+# The node refused the pod before any container ran.
+_REJECTED = regex(r"(?:OutOf|NodeAffinity|NodeName|NodePorts)\w*: |\w+: Pod was rejected")
+
 _ADVICE, _NEVER = regex(table.ADVICE), regex(table.NEVER)
 _FROM_OUTSIDE = regex(table.FROM_OUTSIDE)
 _XID = regex(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
@@ -136,16 +139,18 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
     """
     told = None if pod is None else pod.reason or (pod.terminated if pod.exit_code == 137 else None)
     reason = re.sub("^WorkloadEvicted.*", "Preempted", told or "")  # by Kueue
-    if pod is not None and reason not in _POD and (pod.kind, pod.phase, pod.terminated) == ("pod", "Failed", None):
-        reason = "Rejected" if reason else ""
-    of_pod, _ = _read((pod and pod.message) or "")
+    if pod is not None and reason not in _POD and _REJECTED.match(f"{reason}: {pod.message}"):
+        reason = "Rejected"
+    of_pod, _ = _read((pod and pod.phase == "Failed" and pod.message) or "")
     if pod is not None and (reason in _POD or pod.category):
         category, action = (pod.category, None) if pod.category else _POD[reason]
         if of_pod and of_pod.level <= table.HARDWARE and category in ("evicted", "rejected"):
             category, action = of_pod.category, of_pod.action
         return _failure(category, describe_end(pod), action, sign=told)
     found, unnamed = _read(text)
-    found = found or (of_pod and of_pod._replace(piece=_TOO_EARLY.sub("", of_pod.piece)))
+    if found is None and of_pod:
+        is_early = _read(of_pod.piece[:EVIDENCE_LENGTH])[0]
+        found = of_pod if is_early else of_pod._replace(piece=_TOO_EARLY.sub("", of_pod.piece))
     code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
     if found and (found.level < table.SUMMARY or code in (None, 0) or code not in _EXIT):
         return replace(_failure(found.category, found.piece, found.action), rank=_rank_of(text, found.piece))

@@ -225,7 +225,8 @@ SIGNATURES = tuple(
          r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
          r"|instance (?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)|acpi g2 soft off"
          r"|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
-         r"|preemption (?:notice|signal) (?:was )?received|\breceived (?:a )?(?:preemption|spot) (?:notice|signal)"
+         r"|(?<!no )preemption (?:notice|signal) (?:was )?received(?!\W{1,3}(?:no|none|false)\b)"
+         r"|\breceived (?:a )?(?:preemption|spot) (?:notice|signal)"
          r"|\bpreempted by (?:a )?(?:pod|higher)"
          r"|reason:\s*(?:preempted|preempting|preemptionbyscheduler|terminationbykubelet|nodeshutdown|nodelost)"
          r"|(?:status|state)\W{1,4}preempted|preemptionbyscheduler|node is shutting down|imminent node shutdown"
@@ -250,7 +251,8 @@ SIGNATURES = tuple(
          rf"|\bedac .{{0,20}}\b[1-9]\d* ue |machine check.{{0,60}}(?:uncorrected|{_FATAL})"
          r"|(?<!no )uncorrectable .{0,30}ecc error|(?:[1-9]\d* (?:new )?|[:}] ?)uncorrectable hardware error"),
         (HARDWARE, "gpu_lost",
-         r"fallen off the bus|unable to determine the device handle|gpu is lost|gpu_is_lost|gpu requires reset"
+         r"fallen off the bus|unhealthy devices|unable to determine the device handle"
+         r"|gpu is lost|gpu_is_lost|gpu requires reset"
          r"|cudaerrordevicesunavailable|hardware (?:error|failure) (?:detected )?on gpu|unrecoverable gpu"
          r"|cudaerrorhardware|cuda_error_hardware|hardware stack error|nvlink (?:error|failure)(?! count)"
          rf"|nvlink.{{0,40}}{_FATAL} error|cudaerrornvlinkuncorrectable|cuda_error_nvlink"
@@ -282,7 +284,7 @@ SIGNATURES = tuple(
          r"|\binotify.{0,80}(?:limit reached|no space left)|limit on inotify"),
         (CAUSE, "disk_full_or_storage",
          r"no space left on device|disk quota exceeded|enospc\b|edquot\b|not enough (?:free )?disk space"
-         r"|disk (?:is )?full|outofdiskerror|no locks available|cannot send after transport endpoint shutdown"
+         r"|disk (?:is )?full\b|outofdiskerror|no locks available|cannot send after transport endpoint shutdown"
          r"|pytorchstreamwriter failed|input/output error|stale (?:nfs )?file handle|estale\b|read-only file system"
          r"|transport endpoint is not connected|file write failed|remote i/o error|\berrno 5\]|quota exceeded on"
          r"|nfs: server .{0,80}not responding|lustreerror|buffer i/o error|\berofs\b|ext4-fs error"
@@ -360,14 +362,14 @@ SIGNATURES = tuple(
          r"\b(?:avr_|avg_|train_|total_|mean_)?loss\W{1,6}(?:is |became |was |went )?(?:to )?(?:tensor\()?-?"
          r"(?:nan|inf(?:inity)?)\b|\b(?:loss|metric)\b.{0,40} is not finite"
          r"|grad(?:ient)?[ _-]?norm\W{1,6}(?:is )?nan|number of nan iterations: *[1-9]"
-         r"|(?:nan|inf) (?:loss(?!\W{0,4}\d)|found in|detected|in loss)|non-finite (?:loss|grad)"
+         r"|(?:nan|inf) (?:loss(?!\W{0,4}\d+(?:\.\d|\W*$))|found in|detected|in loss)|non-finite (?:loss|grad)"
          r"|loss (?:is |has )?(?:diverged|exploded)|infinite (?:or nan )?loss|found nan"
          r"|(?:loss|gradients?|activations?|weights|parameters)\b.{0,40} (?:is|are|contains?|has|have|bec[ao]mes?)"
-         r" (?:a )?(?:nan|inf|non-finite)|\bnan and/or inf values in|returned nan values|floatingpointerror"
+         r" (?:a )?(?:nan|inf|non-finite)\b|\bnan and/or inf values in|returned nan values|floatingpointerror"
          r"|(?:loss|grad)_?\s?scale (?:is too small"
          r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
          r"|probability tensor contains|current loss scale already at minimum"),
-        (CAUSE, "command_not_found", r"executable file not found"),
+        (CAUSE, "command_not_found", r"executable file not found in \$path"),
         (CAUSE, "environment",
          r"no kernel image is available|\bsm_\d{2,3}\b.{0,60}not (?:compatible|supported)|undefined symbol"
          r"|cuda capability .{0,60}(?:is not compatible|no longer support|not supported)"
@@ -576,7 +578,8 @@ NEVER = (
     r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.]| in )|failed_jobs: 0"""
     r"|uncorr[^:]{0,40}(?<!gpu)(?<!device): *0\b|failures=0|deprecationwarning|futurewarning|userwarning|is deprecated"
     r"|overflow!? (?:rank \d+ )?skipping|error resolved"
-    r"|\b(?:nan|inf|non-?finite)\b.{0,40}\b(?:replac\w{2,3}|skipping (?:\w{1,12} ){0,2}(?:batch|updat|iteration))"
+    r"|\b(?:nan|inf|non-?finite)\b.{0,40}\b(?:replaced (?:with|by)"
+    r"|skipping (?:\w{1,12} ){0,2}(?:batch|updat|iteration))"
     r"|\basync event ?:(?!.{0,80}(?:error|fatal|catastrophic))|\bunknown event type"
     r"|skipping step|gradient overflow|attempting loss scale|reducing loss scale|\bnccl info\b"
     r"|\bscale (?:is |was )?(?:reduced|lowered|decreased)"
@@ -587,18 +590,24 @@ NEVER = (
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
     r"|nan or inf found in input tensor|pip's dependency resolver|not a git repository"
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
-    r"|(?:fail|could not|unable).{0,200}[.,;] +trying |^(?!.{0,200}(?:(?:error|exception): |no space left|\becc\b))"
+    r"|(?:fail|could not|unable).{0,200}[.,;] +trying "
+    r"|^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceeded|\becc\b|\bexit|\babort|\bevicted))"
     r".{0,300}(?:(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}"
     r"\b(?:skipped|ignored|discarded)\W*$|\b(?:skipp|ignor|discard)(?:ed|ing) \d{1,12} .{0,20}fail"
-    r"|[.,;] +(?:skipping|ignoring|falling back|removing|reopening|(?:sleep|wait)ing (?:for )?\d"
-    r"|using (?:(?!\d)[^)]*$|.{0,80} instead\b)|[a-z]{3,12}ing (?:disabled|anyway|in offline))"
+    r"|[.,;] +(?:skipping|ignoring|falling back|removing|reopening"
+    r"|(?:sleep|wait)ing (?:for )?\d{1,9} ?[a-z]{1,7}\b(?! for (?:the )?other)"
+    r"|using (?!sig)(?:(?!\d)[^)]*$|.{0,80} instead\b)|[a-z]{3,12}ing (?:disabled|anyway|in offline))"
     r"|\b(?:remov|delet)(?:ed|ing)\b.{0,20}\b(?:corrupt|incomplete|damaged)|\b(?:no|not) (?:nan|inf|preempted)\b)"
     # a guard that was set up, or what it did not find
-    r"|\b(?:handler|listener|detection|detector|checks?|tolerance) (?:is |was )?(?:enabled|started|active|passed)\b"
-    r"|(?:^|[\]>] )[\w /-]{2,40}(?<!error)(?<!exception): none$"
+    r"|\b(?:handler|listener|detection|detector|checks?|tolerance) (?:is |was )?"
+    r"(?:enabled|started|active|(?<!\d checks )passed)\W*$"
+    r"|(?:^|[\]>] )[\w /-]{2,40}(?<!error)(?<!exception)(?<!failed): none$"
     r"|(?:^|[,;(] ?|\b(?:found|had|with|detected) )0 (?:[a-z-]{2,20} ){1,3}(?:errors?|events?)\b"
+    r"(?!.{0,120}\b[1-9]\d* )"
     r"|(?:^|[\]:-] )(?:(?:current |initial )?(?:best|lowest|initial)\b[\w ]{0,30}\bloss\W{1,6}inf\b"
-    r"|(?:on|upon|when|if) (?:a |receiving )?sig(?:term|usr))|\bwill .{0,60}\bsigterm\b"
+    r"(?!.{0,300}\b(?:nan|diverg))"
+    r"|(?:on|upon|when|if) (?:a |receiving )?sig(?:term|usr))"
+    r"|\bwill .{0,60}\b(?:on|upon|when|if|after) (?:a |receiving )?sigterm\b"
 )
 
 # Xid -> action: NVIDIA's Xid catalog (immediate action), as it applies to the owner of a job.

@@ -24,7 +24,10 @@ _FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
 _STAMPED = regex(r"(?:<\d{1,3}>)?\[\s*(\d{1,12}\.\d{1,9})\]\s+(?:\S{1,100} kernel: )?(.*)", re.ASCII)
 _RECORD = regex(r"\d{1,4},\d{1,18},(\d{1,18}),[^;]{0,40};(.*)", re.ASCII)
 _FACT = regex(r"(up|namespace|log)=(.*)")
-_DRIVER = regex(r"NVRM: Xid|SXid|NVRM: .{0,120}fallen off|^(\S{1,40} [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: )")
+_DRIVER = regex(
+    r"NVRM: Xid|SXid|NVRM: .{0,120}fallen off"
+    r"|^(?!.{0,200}soft recovered)((?:nvidia|amdgpu|pcieport) [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: )(?!NVRM)"
+)
 _PID = regex(r"\bpid='?(\d{1,10})\b", re.ASCII)
 _KILLED = regex(r"[Oo]ut of memory: Kill(?:ed)? process (\d{1,10}) \((.{0,40}?)\)(?:,| \w|$)", re.ASCII)
 _CHOSEN = regex(r"oom-kill:.{0,400}\btask=(.{0,40}?),pid=(\d{1,10})\b", re.ASCII)

@@ -420,6 +420,19 @@ def test_a_decimal_comma_is_one_where_it_cannot_group_thousands() -> None:
     assert parse_progress("step 7/100,5 loss 0,5") == Progress(7, 100, loss=0.5)
 
 
+def test_a_position_counts_although_words_of_removal_or_an_end_stand_beside_it() -> None:
+    for line, step in [
+        ("Loss at step 95 = 0.25", 95),
+        ("heartbeat at step 95", 95),
+        ("12:30:00 INFO step 95/120, removed 3 outliers", 95),
+        ("step=95 removed=3 time=0.5s", 95),
+        ("training crashed at step 95", 95),
+        ("Training completed at step 95\nfinal: step 95, loss 0.5", 95),
+    ]:
+        assert parse_progress(f"step 90 loss 0.5\n{line}").step == step, line
+    assert parse_progress("Epoch 7 loss 0.5\nEarly stopping at epoch 8\nEpoch 8: best loss 0.25").finished is True
+
+
 def test_a_counter_that_is_mentioned_beside_the_own_one_is_not_the_position() -> None:
     for line, step, epoch in [
         ("epoch 7/30 loss 0.5 | best f1 0.75 (epoch 4)", 90, 7),
@@ -436,7 +449,7 @@ def test_a_counter_that_is_mentioned_beside_the_own_one_is_not_the_position() ->
         ("Deleting old checkpoint: step 40", 90, 6),
         ("the rate will be halved at epoch 9", 90, 6),
         ("unfreezing is planned for step 99", 90, 6),
-        ("walker fell at step 12", 90, 6),
+        ("the agent died at step 12", 90, 6),
         ("stopped: best result at epoch 4, weights kept", 90, 6),
         ("epoch 7: removing old checkpoints", 90, 7),
         ("now at step 91", 91, 6),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -164,6 +165,13 @@ def test_what_kubernetes_ended_a_pod_for_explains_its_log() -> None:
     assert classify_failure("ConnectionError: gone", pod=killed).category == "host_oom"
     assert classify_failure("", pod=PodState("head", "Failed", False, 0, reason="Evicted")).action == ELSEWHERE
     assert classify_failure("KeyError: 'a'", pod=PodState("head", "Running", True, 0)).category == "python_exception"
+
+
+def test_what_a_sidecar_of_a_running_pod_says_judges_no_job() -> None:
+    pod = PodState("w", "Running", False, 0, reason="RunContainerError", message="OCI runtime create failed: no cuda")
+    assert classify_failure("step 9 loss 0.5", exit_code=0, pod=pod).category == "none"
+    failed = replace(pod, phase="Failed", reason="CreateContainerError", message="name is reserved")
+    assert classify_failure("", pod=failed).category == "unknown", "no node refused it"
 
 
 def test_a_pod_that_its_node_refuses_is_rejected_whatever_the_reason_is_called() -> None:
