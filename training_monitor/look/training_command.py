@@ -40,7 +40,7 @@ _OTHER_WORK = regex(  # on a model or data: serve_lora.py
 )
 _OPTION = regex(
     r"--?(?:num[_-])?(?:train[_-])?(?:max[_-])?epochs?\b|--?(?:max|train|total)[_-](?:train[_-])?(?:steps|iters)\b"
-    r"|--?(?:lr|learning[_-]rate)\b|(?:\+?trainer|optimizer|optim)\.\w"
+    r"|--?(?:lr|learning[_-]rate)\b|(?:--|\+*(?=\S+=))(?:trainer|optimizer|optim)\.\w"
 )
 _TASKS = ("train", "fit", "finetune", "fine-tune", "pretrain")
 # They use GPUs or have similar names, but train nothing.

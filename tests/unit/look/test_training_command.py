@@ -33,6 +33,7 @@ python -m verl.trainer.main_ppo algorithm=grpo
 python main.py --epochs 3 --lr 0.1
 python main.py --max_steps=100
 python main.py trainer.max_epochs=10
+python main.py --trainer.max_epochs 10
 python -m nanogpt fit --config x
 mpirun -np 8 python x.py
 srun --ntasks=8 torchrun x.py
@@ -83,6 +84,7 @@ python pretrained_server.py
 srun
 ray::IDLE
 python serve_finetuned.py --port 80
+python /venv/bin/celery -A trainer.tasks worker
 python finetuned_api.py
 python eval_lora.py
 python -m tools.prepare_train_data
