@@ -33,7 +33,7 @@ CLOCK_SKEW = 60.0  # seconds
 _DIGITS = regex(r"\d+")
 _STEP_INSIDE = regex(rf"{WORD}[-_=]?\d+", re.IGNORECASE)
 _NUMBER_AT_END = regex(r"[-_](?:step)?\d{3,12}(?=\.\w+$)")
-_IN_PLACE = regex(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint")
+_IN_PLACE = regex(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint|snapshot")
 _LAST = regex(r"(?:.*/)?(?:\d+|[^/]*(?:batch|epoch)[^/]*)/(last|latest)\.(pth?|ckpt|pth\.tar)")
 _EARLIER = regex(r"(?:^|[-_])(?:best|recovery)[-_]")
 # The state of everything but the model.
@@ -114,7 +114,7 @@ def group_checkpoints(
     others = bool(listing.rest or listing.too_large or closed) or up_to is not None
     groups = _numbered(files, listing.steps)
     if not others:
-        sure = _without_lone_numbers(groups, listing.steps)
+        sure = _without_lone_numbers(groups, listing)
         groups = sure or _short_numbered(files) or _in_place(files, listing) or groups
     checkpoints = list(_judge(groups, files, listing, quiet_seconds))
     roots = {group.root for group in groups}
@@ -227,12 +227,12 @@ def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list
     return [group for group in ordered if group.root in groups]
 
 
-def _without_lone_numbers(groups: Sequence[_Group], steps: Mapping[str, int]) -> list[_Group]:
+def _without_lone_numbers(groups: Sequence[_Group], listing: Listing) -> list[_Group]:
     """Leave out the only files of their name whose number may be a part of it, such as a resolution."""
     single = ((each, _LONE_NUMBER.fullmatch(each.root)) for each in groups if "" in each.files)
-    known = {each.root for each in groups if each.is_final or each.lacks_model} | steps.keys()
+    known = {each.root for each in groups if each.is_final or each.lacks_model} | listing.steps.keys()
     lone = {each.root for each, found in single if found and each.root not in known and not step_of(found[1])}
-    kinds = Counter(_kind(each.root) for each in groups if lone)
+    kinds = Counter(_kind(file.path) for file in listing.files if lone)
     return [each for each in groups if each.root not in lone or kinds[_kind(each.root)] > 1]
 
 

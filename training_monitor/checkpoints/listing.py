@@ -18,7 +18,7 @@ WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", *_ZIPPED, 
 LOOKED_INTO = tuple(ending for ending in WEIGHTS if ending != ".distcp")
 EXTENSION = regex(r"(?:\.pth?|\.weights)?\.\w+$")
 PARTIAL = "tmp|part|partial|incomplete|filepart|crdownload|aria2"  # endings while a file is copied or downloaded
-UNFINISHED_FOLDER = regex(rf"(\.partial_save)?([._-](orbax-checkpoint-)?tmp.*|-unfinished|\.({PARTIAL}))$")
+UNFINISHED_FOLDER = regex(rf"(\.partial_save)?([._-](orbax-checkpoint-)?tmp.*|-unfinished|\.({PARTIAL}|pth?))$")
 _FILE_NAME = ("([^/]*[-_]|[a-z]+0)", "([0-9]{3,12})", "(-v[0-9]{1,3})?")  # of a file whose name is of no layout
 LARGE = 65536
 _LOCAL_FILE_SYSTEMS = ("ext2/ext3", "xfs", "tmpfs")  # others compress, or count blocks differently
@@ -54,7 +54,7 @@ def format_ranking() -> str:
         "d",
         "}",
         r"s#^d ([^/]*)[._-]orbax-checkpoint-tmp[^/]*/#d \1/#",
-        rf"s#^d ([^/]*)([._-]tmp[^/]*|[.]({PARTIAL}))/#d \1/#",
+        rf"s#^d ([^/]*)([._-]tmp[^/]*|[.]({PARTIAL}|pth?))/#d \1/#",
         r"s#^d ([^/]*)[.]partial_save/#d \1/#",
         r"s#^(.) ([^/]*)-unfinished/#\1 \2/#",
         r"s#^d ([^/]*)-state/#f \1/#",  # kohya

@@ -48,9 +48,9 @@ LAYOUTS = (
     Layout("timm", "recovery-", "-[0-9]+", counts="epochs"),  # epoch and batch
     Layout("Stable-Baselines3", "[^/]*[-_]", "_steps"),
     Layout("OneTrainer", "[^/]*-(save|backup)-", "-[0-9]+-[0-9]+"),  # step, epoch and step of the epoch
-    Layout("rl_games", "[^/]*_ep_", "_rew_[^/]*", counts="epochs"),
     Layout("llm.c", "([^/]*[^a-z/])?state_", "_[0-9]{5}"),
-    Layout("LitGPT, OLMo, YOLOX", f"([^/]*[^a-z/])?{WORD}[-_=]?", f"([-_]({_AFTER}))?"),  # and most others
+    Layout("LitGPT, OLMo, YOLOX", f"([^/]*[^a-z/])?{WORD}[-_=.]?", f"([-_]({_AFTER}))?"),  # and most others
+    Layout("rl_games", "([^/]*[^a-z/])?ep[-_=]?", f"([-_]({_AFTER}))?", counts="epochs"),
     Layout("StyleGAN", "network-snapshot-"),
     Layout("Orbax", "", marks=("_CHECKPOINT_METADATA", "commit_success.txt")),
     Layout("Lightning", "([^/]*[^a-z/])?epoch=", "([^0-9/][^/]*)?", counts="epochs"),  # epoch=3-val_loss=0.25

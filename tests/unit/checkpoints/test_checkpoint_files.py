@@ -123,6 +123,9 @@ def test_every_usual_name_is_understood() -> None:
         ("epoch_2/step_1500/model.pt", "epoch_2/step_1500", 1500),
         ("net_epoch_012_loss_0.0342.pt", "net_epoch_012_loss_0.0342.pt", 12),
         ("epoch_60_ckpt.pth", "epoch_60_ckpt.pth", 60),
+        ("unet_ep12_val0.893.pth", "unet_ep12_val0.893.pth", 12),
+        ("ckpt.1500.pt", "ckpt.1500.pt", 1500),
+        ("iter_500.pth/mp_rank_00_model_states.pt", "iter_500.pth", 500),
         ("step2000-tokens8B/model.safetensors", "step2000-tokens8B", 2000),
         ("weights.06-0.29.hdf5", "weights.06-0.29.hdf5", 6),
         ("last_Hopper_ep_300_rew__4702.9_.pth", "last_Hopper_ep_300_rew__4702.9_.pth", 300),
@@ -224,6 +227,7 @@ def test_a_number_that_one_file_has_may_belong_to_the_name_of_a_model() -> None:
     for name in ("model_500.pt", "lora_0500.pt", "net_10500.pt"):
         assert [path for path, _, _ in shown(name, "last.ckpt")] == [f"/c/{name}"]
     assert [step for _, step, _ in shown("net_400.pth", "net_800.pth", "step_5.pt")] == [5, 400, 800]
+    assert shown("net_90.pth", "net_100.pth", "last.ckpt") == [("/c/net_100.pth", 100, None)]
 
 
 def test_steps_that_begin_again_with_each_epoch_are_ordered_by_their_epochs() -> None:
@@ -281,6 +285,7 @@ def test_what_is_overwritten_in_place_counts_only_where_nothing_has_a_number() -
         ("weights/last.pt", 0),
         ("last.pth.tar", 0),
         ("ckpt.pt", 0),
+        ("snapshot.pt", 0),
         ("checkpoint_last.pt", 0),
         ("latest-rank0.pt", 0),
         ("model_final.pth", 0),
