@@ -35,8 +35,9 @@ _NAME = regex(
     r"(?:(?<![A-Za-z])(?:pre|re)?train|Train)(?!ed)|fine[-_]?tun(?!ed)|(?:^|[-_./])(?:sft|dpo|grpo|ppo|orpo|kto|rlhf|q?lora|distill)"
     r"(?:[-_./]|$)|^run_\w+\.py$"
 )
-_OTHER_WORK = regex(  # on a model or data: serve_lora.py
-    r"(.*\.)?(serv|eval|infer|prep|merge|convert|export|download|tokeni|predict|quanti|generat|plot|demo|chat)[a-z]*[-_]"
+_OTHER_WORK = regex(  # on a model or data: serve_lora.py, but not demo_training.py
+    r"(.*\.)?(serve|eval(uate)?|infer(ence)?|prep(are|rocess)?|merge|convert|export|download|tokeni[sz]e"
+    r"|predict|quanti[sz]e|generate|plot)[-_](?!.*train(ing|er)?(\.|$))"
 )
 _OPTION = regex(
     r"--?(?:num[_-])?(?:train[_-])?(?:max[_-])?epochs?\b|--?(?:max|train|total)[_-](?:train[_-])?(?:steps|iters)\b"

@@ -14,6 +14,8 @@ from training_monitor.look.training_command import (
 )
 
 TRAININGS = """
+python demo_training.py
+python generative_finetune.py
 python train.py
 python3.11 -u '/workspace/my project/train_llama.py'
 /opt/venv/bin/python -X dev -W ignore -m torch.distributed.run --nproc-per-node 8 x.py
