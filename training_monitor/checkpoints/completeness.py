@@ -38,11 +38,11 @@ _LAST = regex(r"(?:.*/)?(?:\d+|[^/]*(?:batch|epoch)[^/]*)/(last|latest)\.(pth?|c
 _EARLIER = regex(r"(?:^|[-_])(?:best|recovery)[-_]")
 # The state of everything but the model.
 _STATE = (
-    r"(?!.*model_optim)(.*[-_./])?(optim(izer)?s?|scheduler|scaler|sampler|replay_buffer|vecnormalize"
-    r"|training_(args|state)|rng|random_states?)[-_./\d].*"
+    r"(?!.*model[-_](?:and[-_])?(?:opt|rng))(.*[-_./])?(optim(izer)?s?|scheduler|scaler|sampler|replay_buffer"
+    r"|vecnormalize|training_args|rng|random_states?)[-_./\d].*"
 )
 _COMPANION = regex(
-    rf"{_STATE}|D(UR)?_\d.*|(.*[-_.])?ema[-_.\d].*|(opt|state)[-_]?\d.*"
+    rf"{_STATE}|D(UR)?_\d.*|(.*[-_.])?ema[-_.\d].*|opt[-_]?\d.*|(.*[-_.])?state_\d+_\d{{5}}\..*|.*\.pdopt"
 )  # of the model of the same step
 _TENSORFLOW = regex(r"((?:.*ckpt-|.*[-_.](?=\d+\.ckpt))(\d{1,12})(?:\.ckpt)?)(\.(?:index|meta|data-\d{5}-of-\d{5}))")
 _RESULTS = regex(
@@ -50,15 +50,19 @@ _RESULTS = regex(
 )
 _TIME = regex(r"(.*[-_])?20[12]\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])[-_T]?\d{4,6}\.\w+")
 _WITHOUT_WEIGHTS = regex(  # settings, results, and state
-    rf"^{_STATE}|(^|/)context/|(?<!model)(?<!booster)(?<!xgboost)\.(json|txt)$"
+    rf"^{_STATE}|\.pdopt$|(^|/)context/|(?<!model)(?<!booster)(?<!xgboost)\.(json|txt)$"
     r"|\.(ya?ml|md|py|sh|toml|jinja|model|jsonl|csv|log|html|png|jpe?g|gif|mp4|wav)$"
     r"|(^|/)latest$|\.ply$|memory_snapshot\.pickle$|tfevents"
 )
-_LONE_NUMBER = regex(r"(?:.*/)?(?!model[-_]\d)([^/]*[-_][1-9]\d{2,3})(?:\.pth?|\.weights)?\.\w+")  # vit_large_224.pth
+_LONE_NUMBER = regex(  # the resolution or the layers of a pretrained model: vit_large_224.pth
+    r"(?:.*/)?(?:[^/]*[-_])?(?:vit|deit|swin|beit|dino|convnext|resnet|efficientnet|eva|clip)[^/]*[-_]\d{2,4}"
+    r"(?:\.pth?|\.weights)?\.\w+",
+    re.IGNORECASE,
+)
 _EPOCH_AND_STEP = regex(r"(?:^|[^a-z])epoch[-_]?(\d{1,6})[-_]+[a-z_]*(?:step|iter|batch)[-_]?\d[^/]*$", re.I)
 _SHORT_NUMBER = regex(r"(.*[^-_/][-_])(\d{1,2})(\.(?:pth?|ckpt|safetensors))")
 _PART = regex(r"(rank|part|shard|gpu|worker|node|fold|stage|layer|expert|version|v|rng_state|states)[-_]$", re.I)
-_RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank|(?:^|/)mp_rank_|(?:^|/)rank[-_]?(?=\d+/))(\d{1,6})(?=[./])")
+_RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank|(?:^|/)mp_rank_)(\d{1,6})(?=[./])")
 _SHARD = regex(r"^(.*\.data|.*(?=-\d{5}-of-\d{5}\.))-(\d{5})-of-(\d{5})(\.\w+|)$")
 _UNFINISHED = regex(rf"(?<![a-z])(gs)?tmp(?![a-z])|\.({PARTIAL})$|-unfinished$|partial_save|^\..+\.\w+\.\w{{6}}$", re.I)
 _HIDDEN = regex(r"(^|/)\.[^/.][^/]*/|(^|/)\._|\.lock$")  # trash, caches, what macOS keeps beside a file
@@ -66,7 +70,7 @@ _UNFINISHED_INSIDE = regex(r"orbax-checkpoint-tmp|partial_save")
 _RANKS = (
     r"(zero_pp_rank_|expp_rank_|[dmtpe]p_rank_|ba\d+-rank|world_size_\d+_rank_|rng_state_|random_states_|rank[-_]?)"
 )
-_RANK = regex(rf"(?<![a-z]){_RANKS}(\d{{1,6}}(?:_\d{{3}})*)(?!\d|-of-)")  # nanotron: not every stage has each layer
+_RANK = regex(rf"(?<![a-z])(?<![a-z]p-){_RANKS}(\d{{1,6}}(?:_\d{{3}})*)(?!\d)")  # not pp-rank-0 of nanotron
 _SURE_RANK = regex(r"zero|expp|.p_rank|ba")  # others may be of one node of several, or a LoRA's rank
 _SAME_SIZES = regex(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
 _NOT_LOOKED_AT = "not inspected: newer checkpoints are inspected first"
@@ -115,7 +119,8 @@ def group_checkpoints(
     groups = _numbered(files, listing.steps)
     if not others:
         sure = _without_lone_numbers(groups, listing)
-        groups = sure or _short_numbered(files) or _in_place(files, listing) or groups
+        firm = [each for each in sure if not _EARLIER.search(each.root.rpartition("/")[2])]
+        groups = firm and sure or _short_numbered(files) or _in_place(files, listing) or sure or groups
     checkpoints = list(_judge(groups, files, listing, quiet_seconds))
     roots = {group.root for group in groups}
     checkpoints += _unlisted(listing.too_large, _TOO_LARGE, roots)
@@ -198,12 +203,10 @@ def _checkpoint_at(path: str) -> tuple[str, str, int] | None:
 def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list[_Group]:
     finals = _find_finals(files, steps)
     runs = _find_runs(files, steps)
-    groups, paths = dict[str, _Group](), {file.path for file in files}
+    groups = dict[str, _Group]()
     for file in files:
         if file.path not in finals and (place := _place(file.path, steps, runs)):
             root, name, step = place
-            if root not in paths and root.endswith(file.path.rpartition("/")[2]):  # LoRAs of several ranks have no 0
-                root, name = file.path, ""
             groups.setdefault(root, _Group(root, step)).files[name] = file
     for path, (file, siblings) in finals.items():
         numbered = [groups[each] for each in siblings if each in groups]
@@ -228,12 +231,9 @@ def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list
 
 
 def _without_lone_numbers(groups: Sequence[_Group], listing: Listing) -> list[_Group]:
-    """Leave out the only files of their name whose number may be a part of it, such as a resolution."""
-    single = ((each, _LONE_NUMBER.fullmatch(each.root)) for each in groups if "" in each.files)
-    known = {each.root for each in groups if each.is_final or each.lacks_model} | listing.steps.keys()
-    lone = {each.root for each, found in single if found and each.root not in known and not step_of(found[1])}
-    kinds = Counter(_kind(file.path) for file in listing.files if lone)
-    return [each for each in groups if each.root not in lone or kinds[_kind(each.root)] > 1]
+    """Leave out the only file of its name whose number is a part of the name of a pretrained model."""
+    kinds = Counter(_kind(file.path) for file in listing.files)
+    return [each for each in groups if not _LONE_NUMBER.fullmatch(each.root) or kinds[_kind(each.root)] > 1]
 
 
 def _count_epochs(groups: Mapping[str, _Group]) -> None:
@@ -284,7 +284,7 @@ def _find_runs(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> set
     above, own, overwritten = set[str](), set[str](), set[str]()
     for path in (file.path for file in files):
         if folders := _numbered_folders(path, steps):
-            own.add(folders[-1][0])
+            own |= {folders[-1][0]} if path.endswith(WEIGHTS) or path.rpartition("/")[2] in MARKS else set()
             above |= {folder for folder, step in folders if step != folders[-1][1]}
             overwritten |= {folder for folder, _ in folders if _LAST.fullmatch(path)}
     return above - own | overwritten
@@ -326,7 +326,8 @@ def _first_rank(path: str) -> tuple[str, str]:
 def _folder_step(path: str, steps: Mapping[str, int]) -> int | None:
     if path.endswith("-state"):  # kohya: the step is in the file, and a number in the name may be the epoch
         return steps.get(f"{path}/train_state.json", file_step(path.rpartition("/")[2].removesuffix("-state")))
-    return step_of(_finished_name(path))
+    found = find_layout(_finished_name(path))
+    return found[1] if found and found[0].of == "." else None
 
 
 def _finished_name(path: str) -> str:
@@ -455,13 +456,15 @@ def _missing_ranks(group: _Group) -> str | None:
 
 def _tracker_problem(group: _Group, trackers: Mapping[str, str]) -> str | None:
     """Check against trackers, which are written last: newer is unfinished. DeepSpeed's may be in a checkpoint."""
-    for name in ("latest_checkpointed_iteration.txt", "latest.txt"):
+    own = group.root.rpartition("/")[2]
+    for name in ("latest_checkpointed_iteration.txt", "latest.txt")[: 2 if own.isdigit() else 1]:
         content = trackers.get(f"{group.folder}/{name}".lstrip("/"), "")
         if re.fullmatch(r"[0-9]{1,18}", content) and group.step > int(content):
             return f"newer than the step in {name}: {content}"
     tag = trackers.get(f"{group.folder}/latest".lstrip("/"), "")
     said = step_of(tag)
-    if said is not None and _kind(tag) == _kind(group.root.rpartition("/")[2]) and group.step > said:
+    numbers = [[*map(int, _DIGITS.findall(each))] for each in (own, tag)]
+    if said is not None and _kind(tag) == _kind(own) and numbers[0] > numbers[1]:
         return f"newer than the one named in the file `latest`: {tag}"
     paths = [file.path for file in group.files.values()]
     for path, tag in trackers.items():
@@ -517,13 +520,17 @@ def _named_and_missing(listing: Listing, groups: Iterable[_Group]) -> Iterator[C
     """Yield what a tracker file or dangling link names and does not exist."""
     there = {(group.folder, group.step) for group in groups}
     roots = tuple(f"{group.root}/" for group in groups)
+    has_numbers = any(group.root.rpartition("/")[2].isdigit() for group in groups)
     for path, content in (listing.trackers | listing.dangling).items():
         folder, _, tracker = path.rpartition("/")
         name = content.rstrip("/").rpartition("/")[2]
         if tracker.endswith(".txt"):
-            name, step = tracker, int(content) if re.fullmatch(r"[0-9]{1,12}", content) else None
+            is_step = re.fullmatch(r"[0-9]{1,12}", content) and (tracker != "latest.txt" or has_numbers)
+            name, step = tracker, int(content) if is_step else None
         else:
-            step = None if content.isdigit() else file_step(EXTENSION.sub("", name))
-        if step is not None and (folder, step) not in there and not path.startswith(roots):
+            read = file_step if name.endswith(WEIGHTS) else step_of
+            step = None if content.isdigit() else read(EXTENSION.sub("", name))
+        is_there = (folder, step) in there or f"{folder}/{name}/".lstrip("/") in roots or path.startswith(roots)
+        if step is not None and not is_there:
             problem = f"{tracker} names {content}, which does not exist"
             yield Checkpoint(f"{folder}/{name}".lstrip("/"), step, 0, False, problem)

@@ -44,7 +44,7 @@ def format_ranking() -> str:
     `open/./PATH` for folders that may contain checkpoints: those without a step, and those whose name is only a number,
     which may be a date.
     """
-    rules = [(".", each.before, STEP, each.after) for each in LAYOUTS if each.before is not None]
+    rules = [(each.of, each.before, STEP, each.after) for each in LAYOUTS if each.before is not None]
     rules.append(("f", *_FILE_NAME))
     lines = [
         r"/\/[.][^/]/d",  # hidden

@@ -25,6 +25,7 @@ class Layout(NamedTuple):
         beside: files that have `last` beside them; without a pattern, every folder of this name has it.
         marks: files that a checkpoint has if others of its kind have them.
         tracker: a file beside the checkpoints that says which one is the newest.
+        of: "f" if only files have such names, "." if folders have them, too.
     """
 
     made_by: str
@@ -35,11 +36,13 @@ class Layout(NamedTuple):
     beside: re.Pattern[str] | None = None
     marks: tuple[str, ...] = ()
     tracker: str = ""
+    of: str = "."
 
 
 STEP = "([0-9]{1,12})"
 WORD = "(global[_-]?step|step|checkpoint|ckpt|chkpnt|iteration|iter|batch|epoch)"
-_AFTER = "v[0-9]{1,3}|ckpt|unsharded|tokens[0-9]+B|[a-z][a-z_]*[-_=]?-?[0-9]+[.][0-9]+[^/]*"  # a metric: loss_0.25
+_METRIC = "val|loss|acc|accuracy|ppl|f1|auc|rew|reward|return|score|bleu|wer|m?ap|psnr|m?iou|mse|mae|rmse|fid|error"
+_AFTER = f"v[0-9]{{1,3}}|ckpt|unsharded|tokens[0-9]+B|([a-z_]*_)?({_METRIC})[-_=]*-?[0-9]+[.][0-9]+[^/]*"  # loss_0.25
 # The first row that fits a name decides.
 LAYOUTS = (
     Layout("Lightning, NeMo", "([^/]*[^a-z/])?step=", "([^0-9/][^/]*)?"),  # epoch=1-step=500-val_loss=0.25-last
@@ -49,12 +52,13 @@ LAYOUTS = (
     Layout("Stable-Baselines3", "[^/]*[-_]", "_steps"),
     Layout("OneTrainer", "[^/]*-(save|backup)-", "-[0-9]+-[0-9]+"),  # step, epoch and step of the epoch
     Layout("llm.c", "([^/]*[^a-z/])?state_", "_[0-9]{5}"),
-    Layout("LitGPT, OLMo, YOLOX", f"([^/]*[^a-z/])?{WORD}[-_=.]?", f"([-_]({_AFTER}))?"),  # and most others
-    Layout("rl_games", "([^/]*[^a-z/])?ep[-_=]?", f"([-_]({_AFTER}))?", counts="epochs"),
+    Layout("LitGPT, OLMo, YOLOX", f"([^/]*[^a-z/])?{WORD}[-_=]?", f"([-_]({_AFTER}))?"),  # and most others
+    Layout("PyTorch", "ep[-_=]?", f"([-_]({_AFTER}))?", counts="epochs"),
+    Layout("rl_games", "[^/]*[^a-z/]ep[-_=]?", f"([-_]({_AFTER}))?", counts="epochs", of="f"),
     Layout("StyleGAN", "network-snapshot-"),
     Layout("Orbax", "", marks=("_CHECKPOINT_METADATA", "commit_success.txt")),
     Layout("Lightning", "([^/]*[^a-z/])?epoch=", "([^0-9/][^/]*)?", counts="epochs"),  # epoch=3-val_loss=0.25
-    Layout("Keras", "[^/.]*[a-z][.]", "-[0-9]+[.][0-9]+", counts="epochs"),  # weights.03-0.25
+    Layout("Keras", "[^/.]*[a-z][.]", "-[0-9]+[.][0-9]+", counts="epochs", of="f"),  # weights.03-0.25
     Layout(
         "transformers", last="trainer_state.json", beside=regex(r"training_args\.bin"), marks=("trainer_state.json",)
     ),

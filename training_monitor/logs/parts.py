@@ -91,10 +91,11 @@ _REMOV = r"(?:remov|delet|prun|purg)"
 _COUNTER = r"\b(?:step|epoch|iter)\w{0,6}[\s:=#]{1,3}\d{1,12}(?!\d)"
 # What is removed, comes later or was the best, unless the line has its own position
 _MENTIONED = regex(
-    rf"(?![^\n]{{0,100}}?{_COUNTER}(?:\s?[/|]\s?\d| of \d))(?!{_COUNTER}\s?[/:|,\]\-])[^\n]{{0,200}}?"
+    rf"(?![^\n]{{0,100}}?{_COUNTER}(?:\s?[/|]\s?\d| of \d))(?:(?!{_COUNTER})[^\n]){{0,200}}?"
     rf"(?:\b{_REMOV}(?:e[sd]?|ing)\b[^\n]{{0,80}}?{_KEPT}|{_KEPT}[^\n]{{0,80}}?\W{_REMOV}ed\b"
-    rf"|\b(?:will|scheduled|planned|expected)\b[^\n]{{0,80}}?{_COUNTER}(?!\.\d)"
-    r"|\b(?:best|lowest|highest|died|lost)\b[^\n]{0,80}?"
+    r"|\b(?:will|(?:scheduled|planned|expected) (?:to|for|at|by|in|until|end|start))\b"
+    rf"[^\n;|]{{0,80}}?{_COUNTER}(?!\.\d)"
+    r"|\b(?:(?<!new )best|died|lost)\b[^\n]{0,80}?"
     rf" (?:at|since|until|before|by|from) (?:(?:global|training) )?{_COUNTER}(?!\s?[/:]))"
 )
 _NEW_ATTEMPT = regex(

@@ -124,7 +124,6 @@ def test_every_usual_name_is_understood() -> None:
         ("net_epoch_012_loss_0.0342.pt", "net_epoch_012_loss_0.0342.pt", 12),
         ("epoch_60_ckpt.pth", "epoch_60_ckpt.pth", 60),
         ("unet_ep12_val0.893.pth", "unet_ep12_val0.893.pth", 12),
-        ("ckpt.1500.pt", "ckpt.1500.pt", 1500),
         ("iter_500.pth/mp_rank_00_model_states.pt", "iter_500.pth", 500),
         ("step2000-tokens8B/model.safetensors", "step2000-tokens8B", 2000),
         ("weights.06-0.29.hdf5", "weights.06-0.29.hdf5", 6),
@@ -230,6 +229,25 @@ def test_a_number_that_one_file_has_may_belong_to_the_name_of_a_model() -> None:
     assert shown("net_90.pth", "net_100.pth", "last.ckpt") == [("/c/net_100.pth", 100, None)]
 
 
+def test_the_newest_is_taken_whatever_else_has_a_number() -> None:
+    for files, newest in [
+        (["model_100.pt", "model_200.pt", "model_final_350.pt"], "model_final_350.pt"),
+        (["run1_100.pt", "run1_200.pt", "run_resumed_400.pt"], "run_resumed_400.pt"),
+        (["sft_ep3/checkpoint-50/model.safetensors", "sft_ep3/trainer_log.jsonl"], "sft_ep3/checkpoint-50"),
+        (["run_batch_32_lr_0.01/net_1000.pth", "run_batch_32_lr_0.01/args.json"], "run_batch_32_lr_0.01/net_1000.pth"),
+        (["best_epoch_3_loss_0.25.pth", "last.pth"], "last.pth"),
+        (["state_100.pt", "state_150.pt", "model_100.pt"], "state_150.pt"),
+        (["iter_0000100/mp_rank_00/model_rng.pt", "iter_0000100/mp_rank_00_000/optim.pt"], "iter_0000100"),
+        (["step_200/training_state.pt", "step_200/config.json"], "step_200"),
+        (["epoch_2.pdparams", "epoch_2.pdopt", "epoch_3.pdopt"], "epoch_2.pdparams"),
+        (["checkpoint.1.pt", "checkpoint.pt"], "checkpoint.pt"),
+    ]:
+        assert [path for path, _, problem in shown(*files) if problem is None][-1] == f"/c/{newest}", files
+    assert problem(*(f"step_100/model_rank{rank}-of-4.pt" for rank in (0, 1, 3))), "one of four is missing"
+    chunks = ["9/_CHECKPOINT_METADATA", "9/w/0", "20/w/0"]
+    assert shown(*chunks)[-1][:2] == ("/c/20", 20), "a chunk is no checkpoint"
+
+
 def test_steps_that_begin_again_with_each_epoch_are_ordered_by_their_epochs() -> None:
     names = ["epoch_0_step_300.pt", "epoch_0_step_900.pt", "epoch_1_step_200.pt", "epoch_1_step_300.pt"]
     for files in (names, names[::-1]):
@@ -240,14 +258,6 @@ def test_steps_that_begin_again_with_each_epoch_are_ordered_by_their_epochs() ->
     assert [step for _, step, _ in shown("epoch=0-step=300.ckpt", "epoch=1-step=200.ckpt")] == [200, 300]
 
 
-def test_a_file_in_the_folder_of_each_rank_is_one_checkpoint() -> None:
-    ranks = [f"out/rank{rank}/step_{step}.pt" for step in (5, 9) for rank in range(3)]
-    assert shown(*ranks) == [("/c/out/rank0/step_5.pt", 5, None), ("/c/out/rank0/step_9.pt", 9, None)]
-    assert problem(*ranks[:-1]) == "rank2.pt is missing, but the previous checkpoint has it"
-    sweep = ("rank_8/step_5.pt", "rank_16/step_5.pt")  # of a LoRA
-    assert {path for path, _, _ in shown(*sweep)} == {f"/c/{path}" for path in sweep}
-
-
 def test_the_parts_of_nanotron_are_of_stages_that_do_not_all_have_each_layer() -> None:
     files = [
         f"60/model/{layer}_pp-rank-{stage}-of-2_tp-rank-{part}-of-2.safetensors"
@@ -256,9 +266,7 @@ def test_the_parts_of_nanotron_are_of_stages_that_do_not_all_have_each_layer() -
     ]
     assert shown(*files, more="tracker ./latest.txt\t60") == [("/c/60", 60, None)]
     assert problem(*files, more="tracker ./latest.txt\t40") == "newer than the step in latest.txt: 40"
-    assert shown(more="tracker ./latest.txt\t40") == [
-        ("/c/latest.txt", 40, "latest.txt names 40, which does not exist")
-    ]
+    assert problem("step_60.pt", more="tracker ./latest.txt\t3") is None, "of another framework, and of epochs"
 
 
 def test_a_time_in_a_name_is_no_step_but_an_order() -> None:
