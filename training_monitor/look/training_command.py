@@ -14,6 +14,7 @@ _RUNNERS = regex(
     r"(?:c?[Pp]rofile|i?pdb|trace|debugpy|coverage|scalene|memray|viztracer|kernprof|pyinstrument|ipython3?)(?:\.py)?"
     r"|julia|R|Rscript|lua(?:jit)?"
 )
+_REPORTS = [["report"], ["html"], ["xml"], ["combine"], ["CMD"]]  # of what was run before
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 # Launchers by name; if words follow, only with one of these among the first arguments.
@@ -41,7 +42,7 @@ _OTHER_WORK = regex(  # on a model or data: serve_lora.py, but not demo_training
 )
 _OPTION = regex(
     r"--?(?:num[_-])?(?:train[_-])?(?:max[_-])?epochs?\b|--?(?:max|train|total)[_-](?:train[_-])?(?:steps|iters)\b"
-    r"|--?(?:lr|learning[_-]rate)\b|(?:--|\+*(?=\S+=))(?:trainer|optimizer|optim)\.\w"
+    r"|--?(?:lr|learning[_-]rate)\b|(?:--|\+*(?=\S+=))(?:trainer|optimizer|optim)\.\w|optim(?:izer)?\.\w+$"
 )
 _TASKS = ("train", "fit", "finetune", "fine-tune", "pretrain")
 # They use GPUs or have similar names, but train nothing.
@@ -99,7 +100,7 @@ def split_command(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 def _run_by(name: str, rest: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return what a profiler, a debugger or another interpreter runs, or a program itself, and its arguments."""
-    for at, word in enumerate(rest if _RUNNERS.fullmatch(name) else ()):
+    for at, word in enumerate(rest if _RUNNERS.fullmatch(name) and rest[:1] not in _REPORTS else ()):
         if word == "-m" or word.endswith((".py", ".jl", ".R", ".lua")):
             return split_command(("python", word.removeprefix("--file="), *rest[at + 1 :]))
     return name, tuple(rest)

@@ -35,6 +35,7 @@ python -m verl.trainer.main_ppo algorithm=grpo
 python main.py --epochs 3 --lr 0.1
 python main.py --max_steps=100
 python main.py trainer.max_epochs=10
+python main.py --cfg a.yaml optim.base_lr 0.01
 python main.py --trainer.max_epochs 10
 python -m nanogpt fit --config x
 mpirun -np 8 python x.py
@@ -89,6 +90,7 @@ python serve_finetuned.py --port 80
 python /venv/bin/celery -A trainer.tasks worker
 python finetuned_api.py
 python eval_lora.py
+coverage html train.py
 python -m tools.prepare_train_data
 python -m coverage run -m pytest tests/test_train.py
 python -m cProfile -m
