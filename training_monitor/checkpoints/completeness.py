@@ -46,7 +46,7 @@ _COMPANION = regex(
 )  # of the model of the same step
 _TENSORFLOW = regex(r"((?:.*ckpt-|.*[-_.](?=\d+\.ckpt))(\d{1,12})(?:\.ckpt)?)(\.(?:index|meta|data-\d{5}-of-\d{5}))")
 _RESULTS = regex(
-    r"((val|test|train|eval)_)?(predictions?|preds?|metrics|logits)[-_]((step|epoch|iter)[-_=]?)?\d.*(?<!\.safetensors)"
+    r"((val|test|train|eval)_)?(predictions?|preds?|metrics|logits)[-_]((step|ep|epoch|iter)[-_=]?)?\d.*(?<!\.safetensors)"
 )
 _TIME = regex(r"(.*[-_])?20[12]\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])[-_T]?\d{4,6}\.\w+")
 _WITHOUT_WEIGHTS = regex(  # settings, results, and state

@@ -236,6 +236,7 @@ def test_the_newest_is_taken_whatever_else_has_a_number() -> None:
         (["sft_ep3/checkpoint-50/model.safetensors", "sft_ep3/trainer_log.jsonl"], "sft_ep3/checkpoint-50"),
         (["run_batch_32_lr_0.01/net_1000.pth", "run_batch_32_lr_0.01/args.json"], "run_batch_32_lr_0.01/net_1000.pth"),
         (["best_epoch_3_loss_0.25.pth", "last.pth"], "last.pth"),
+        (["checkpoint_1000.pt", "metrics_ep_2000.pkl"], "checkpoint_1000.pt"),
         (["state_100.pt", "state_150.pt", "model_100.pt"], "state_150.pt"),
         (["iter_0000100/mp_rank_00/model_rng.pt", "iter_0000100/mp_rank_00_000/optim.pt"], "iter_0000100"),
         (["step_200/training_state.pt", "step_200/config.json"], "step_200"),
