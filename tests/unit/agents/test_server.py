@@ -36,7 +36,7 @@ sys.exit(main())
 SLOW = """
 import sys, time
 from training_monitor.agents.mcp import calls, server
-server.PROGRESS_SECONDS = 0.05
+server.PROGRESS_SECONDS, server.LEAVING_SECONDS = 0.05, 1.0
 calls._START = "import sys, time; open(sys.argv[4], 'w').close(); time.sleep(600)"
 from training_monitor.cli.main import main
 sys.exit(main())
