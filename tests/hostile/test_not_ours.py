@@ -415,16 +415,16 @@ def test_no_process_of_another_ray_job_is_ended(world: World) -> None:
         return json.dumps({"metadata": {"job_submission_id": job}})
 
     for what, name, said in (
-        ("an attempt with a unique name", RAY, says("lora-attempt-final")),
-        ("an attempt of an attempt", RAY, says("lora-attempt-1-attempt-2")),
-        ("another variable", "NOTE", says("lora-attempt-1")),
-        ("a line of another variable", "NOTE", f"a\n{RAY}={says('lora')}\n"),
-        ("a variable with a longer name", f"X{RAY}", says("lora-attempt-1")),
-        ("another job that names it", RAY, f'{{"env_vars": {says("lora")}, "metadata": {says("other")}}}'),
+        ("an attempt with a unique name", RAY, says("apart-attempt-final")),
+        ("an attempt of an attempt", RAY, says("apart-attempt-1-attempt-2")),
+        ("another variable", "NOTE", says("apart-attempt-1")),
+        ("a line of another variable", "NOTE", f"a\n{RAY}={says('apart')}\n"),
+        ("a variable with a longer name", f"X{RAY}", says("apart-attempt-1")),
+        ("another job that names it", RAY, f'{{"env_vars": {says("apart")}, "metadata": {says("other")}}}'),
     ):  # fmt: skip
         tried()
         world.beside(what, "exec sleep 300", {name: said})
-    assert end_forgotten(Site.of("local"), "lora", "lora-attempt-1").ended == 0
+    assert end_forgotten(Site.of("local"), "apart", "apart-attempt-1").ended == 0
     assert [what for what, process in world.others.items() if process.poll() is not None] == []
-    script = pids_of_ray_job("lora-attempt-1")
+    script = pids_of_ray_job("apart-attempt-1")
     assert subprocess.run(["sh"], input=script, text=True, capture_output=True, check=True).stdout == ""
