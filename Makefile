@@ -7,7 +7,7 @@ TEST_EXTRAS ?=
 ARGS ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # How many tests run side by side. Those of `make test` compute; most others wait for two thirds of their time.
-WORKERS ?= $(shell expr $(CORES) + 1)
+WORKERS ?= $(shell expr $(CORES) \* 2)
 ALL_WORKERS ?= $(shell expr $(CORES) \* 3)
 PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
