@@ -119,8 +119,10 @@ def group_checkpoints(
     groups = _numbered(files, listing.steps)
     if not others:
         sure = _without_lone_numbers(groups, listing)
-        firm = [each for each in sure if not _EARLIER.search(each.root.rpartition("/")[2])]
-        groups = firm and sure or _short_numbered(files) or _in_place(files, listing) or sure or groups
+        if all(_EARLIER.search(each.root.rpartition("/")[2]) for each in sure):
+            groups = _short_numbered(files) or _in_place(files, listing) or sure or groups
+        else:
+            groups = sure
     checkpoints = list(_judge(groups, files, listing, quiet_seconds))
     roots = {group.root for group in groups}
     checkpoints += _unlisted(listing.too_large, _TOO_LARGE, roots)
@@ -232,8 +234,9 @@ def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list
 
 def _without_lone_numbers(groups: Sequence[_Group], listing: Listing) -> list[_Group]:
     """Leave out the only file of its name whose number is a part of the name of a pretrained model."""
-    kinds = Counter(_kind(file.path) for file in listing.files)
-    return [each for each in groups if not _LONE_NUMBER.fullmatch(each.root) or kinds[_kind(each.root)] > 1]
+    lone = {each.root for each in groups if _LONE_NUMBER.fullmatch(each.root)}
+    kinds = Counter(_kind(file.path) for file in listing.files if lone)
+    return [each for each in groups if each.root not in lone or kinds[_kind(each.root)] > 1]
 
 
 def _count_epochs(groups: Mapping[str, _Group]) -> None:

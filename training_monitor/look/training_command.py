@@ -14,7 +14,7 @@ _RUNNERS = regex(
     r"(?:c?[Pp]rofile|i?pdb|trace|debugpy|coverage|scalene|memray|viztracer|kernprof|pyinstrument|ipython3?)(?:\.py)?"
     r"|julia|R|Rscript|lua(?:jit)?"
 )
-_REPORTS = [["report"], ["html"], ["xml"], ["combine"], ["CMD"]]  # of what was run before
+_REPORTS = {"report", "html", "xml", "combine", "CMD"}  # of what was run before
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 # Launchers by name; if words follow, only with one of these among the first arguments.
@@ -100,7 +100,7 @@ def split_command(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 def _run_by(name: str, rest: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return what a profiler, a debugger or another interpreter runs, or a program itself, and its arguments."""
-    for at, word in enumerate(rest if _RUNNERS.fullmatch(name) and rest[:1] not in _REPORTS else ()):
+    for at, word in enumerate(rest if _RUNNERS.fullmatch(name) and not _REPORTS & {*rest[:1]} else ()):
         if word == "-m" or word.endswith((".py", ".jl", ".R", ".lua")):
             return split_command(("python", word.removeprefix("--file="), *rest[at + 1 :]))
     return name, tuple(rest)
