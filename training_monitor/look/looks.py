@@ -35,7 +35,7 @@ from training_monitor.logs.events import find_phase
 from training_monitor.logs.following import FIRST_BYTES, LIMIT_BYTES, FileSource, newest_of
 from training_monitor.logs.job_progress import EpochCount, job_progress
 from training_monitor.logs.pace import LogPace, find_heartbeat, read_log_pace
-from training_monitor.logs.sources import OUTPUT, Source, source_named
+from training_monitor.logs.sources import OUTPUT, Source, place_of, source_named
 from training_monitor.logs.training_log import parse_progress, read_progress
 from training_monitor.look.evidence import (
     SAMPLE_SECONDS,
@@ -135,9 +135,9 @@ class Look:
         if job.pid is not None:
             was_seen = self.process is not None and self.process.identity is not None
             return f"process {job.pid}" if self.has_nothing(job) and not was_seen else None
-        if self.log is not None and self.log.missing and self.is_running is None:
-            return f"log {job.log_file or ' '.join(job.log_paths)}"
-        return None
+        named = job.log_file or " ".join(job.log_paths)
+        is_named = place_of(named) != ""  # what a cluster keeps may not be there yet
+        return f"log {named}" if is_named and self.log and self.log.missing and self.is_running is None else None
 
     def has_nothing(self, job: WatchedJob) -> bool:
         """Whether the process that identifies the job does not run, and no log tells of it."""

@@ -94,6 +94,12 @@ def test_a_process_that_ended_is_no_end_of_a_job_that_a_scheduler_runs() -> None
         assert look.is_running is is_running
 
 
+def test_output_that_a_scheduler_has_not_written_yet_does_not_make_its_job_missing() -> None:
+    look = Look(log=NewLog("", None, missing=True))
+    for output, missing in (("output:", None), ("container:", None), ("/a.log", "log /a.log")):
+        assert look.missing(WatchedJob(log_file=output)) == missing
+
+
 def test_a_job_that_ended_nobody_knows_how_does_not_run_and_is_not_stalled() -> None:
     over = view_of_ended(PodState("7", "Ended", False, 0, reason="COMPLETING", kind="job"))
     seen = observe_job(replace(over, log_age=7200.0), NOW)
