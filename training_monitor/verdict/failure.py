@@ -29,6 +29,8 @@ MAX_PIECE = 2000
 EVIDENCE_LENGTH = 300
 _TOO_EARLY = regex(rf"^(?=.{{{EVIDENCE_LENGTH + 1}}}).+? (?=.{{0,{EVIDENCE_LENGTH}}}\Z)")  # runtimes put the cause last
 
+# Why a pod is disrupted, as Kubernetes and Kueue call it: what follows these words differs by version and controller.
+_DISRUPTED = regex(r"(Preemption|WorkloadEvicted)|(?:Deletion|Eviction|Termination)By")
 # The node refused the pod before any container ran.
 _REJECTED = regex(r"(?:OutOf|NodeAffinity|NodeName|NodePorts)\w*: |\w+: Pod was rejected")
 
@@ -101,9 +103,6 @@ _POD = {
     "Preempting": _PREEMPTED,
     "Preempted": _PREEMPTED,
     "NodeLost": ("node_lost", None),
-    "PreemptionByScheduler": _PREEMPTED,
-    "EvictionByEvictionAPI": ("evicted", None),
-    "DeletionByTaintManager": ("evicted", None),
     "DeletionByPodGC": ("node_lost", None),
     "NodeShutdown": _PREEMPTED,
     "Shutdown": _PREEMPTED,
@@ -138,7 +137,9 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
         unknown, the category is `unknown`, with action `restart`. Never raises.
     """
     told = None if pod is None else pod.reason or (pod.terminated if pod.exit_code == 137 else None)
-    reason = re.sub("^WorkloadEvicted.*", "Preempted", told or "")  # by Kueue
+    reason = told or ""
+    if reason not in _POD and (disrupted := _DISRUPTED.match(reason)):
+        reason = "Preempted" if disrupted[1] else "Evicted"
     if pod is not None and reason not in _POD and _REJECTED.match(f"{reason}: {pod.message}"):
         reason = "Rejected"
     of_pod, _ = _read((pod and pod.phase == "Failed" and pod.message) or "")

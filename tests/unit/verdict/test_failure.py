@@ -165,6 +165,15 @@ def test_what_kubernetes_ended_a_pod_for_explains_its_log() -> None:
     assert classify_failure("ConnectionError: gone", pod=killed).category == "host_oom"
     assert classify_failure("", pod=PodState("head", "Failed", False, 0, reason="Evicted")).action == ELSEWHERE
     assert classify_failure("KeyError: 'a'", pod=PodState("head", "Running", True, 0)).category == "python_exception"
+    for reason, message, category in [
+        ("TerminationByKubelet", "Pod was terminated in response to imminent node shutdown.", "preemption"),
+        ("TerminationByKubelet", "The node was low on resource: ephemeral-storage. ", "evicted_disk"),
+        ("DeletionByDeviceTaint", "", "evicted"),
+        ("PreemptionByKubeScheduler", "", "preemption"),
+        ("WorkloadEvictedDueToPreempted", "", "preemption"),
+    ]:
+        disrupted = PodState("w", "Failed", False, 0, reason=reason, message=message, terminated="Error", exit_code=1)
+        assert classify_failure("RuntimeError: a worker is gone", exit_code=1, pod=disrupted).category == category
 
 
 def test_what_a_sidecar_of_a_running_pod_says_judges_no_job() -> None:
