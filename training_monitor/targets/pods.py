@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,7 +37,9 @@ _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # the annotation
 ENDED, WAITING = ("Succeeded", "Failed", "Stopped", "Ended"), ("Pending", "Suspended")  # phases
 NODE_SILENT = "NodeNotReady"  # what Kubernetes says in an event only
 _HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
-_GPUS = regex(r"/(?:gpu(?:\.shared)?|mig-.*)$|^gpu\.")  # nvidia.com/mig-3g.40gb, gpu.intel.com/i915
+_GPUS = regex(  # nvidia.com/mig-3g.40gb, gpu.intel.com/i915, aws.amazon.com/neuroncore, huawei.com/Ascend910
+    r"/(?:v?gpu(?:[.-].*)?|mig-.*|tpu|gaudi\w*|neuron\w*|npu\w*|ascend\w*|v?mlu\w*|gcu|dcu\w*)$|^gpu\.", re.IGNORECASE
+)
 
 
 def parse_pods(text: str) -> tuple[PodState, ...]:

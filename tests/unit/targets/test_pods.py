@@ -128,9 +128,12 @@ def test_the_container_with_gpus_is_meant_and_the_default_one_runs_commands() ->
         {"limits": {"nvidia.com/mig-3g.40gb": "1"}},
         {"limits": {"nvidia.com/gpu.shared": "2"}},
         {"limits": {"gpu.intel.com/i915": "1"}},
+        {"limits": {"google.com/tpu": "8"}},
+        {"limits": {"habana.ai/gaudi": "8"}},
+        {"limits": {"huawei.com/Ascend310P": "2"}},
         {"claims": [{"name": "gpu"}]},
     ]:
-        proxy = {"name": "proxy", "resources": {"limits": {"memory": "1Gi", "nvidia.com/gpumem": "0"}}}
+        proxy = {"name": "proxy", "resources": {"limits": {"memory": "1Gi", "rdma/hca": "1", "nvidia.com/gpumem": "0"}}}
         spec = {"containers": [proxy, {"name": "train", "resources": resources}]}
         assert parse_pods(json.dumps({"metadata": {"name": "w"}, "spec": spec}))[0].main_container == "train"
     containers = [{"name": "proxy"}, {"name": "trainer"}]
