@@ -110,15 +110,12 @@ def disk_question(*paths: str) -> Question[tuple[Disk, ...]]:
 
     def parse(reply: Reply) -> tuple[Disk, ...]:
         there, _, table = reply.output.rpartition("\n--\n")
-        paths, rows = there.split("\n"), [line.split() for line in table.splitlines()[1:]]
-        disks = []
-        for path, row in zip(paths, rows) if len(paths) == len(rows) else ():
-            if len(row) >= 6 and (row[1] + row[2] + row[3]).isdigit():
-                used, free = int(row[2]), int(row[3])
-                disks.append(Disk(path, free * 1024, 100.0 * used / max(1, used + free)))
+        paths, rows = there.split("\n"), [_read_row(line) for line in table.splitlines()[1:]]
+        pairs = zip(paths, rows) if len(paths) == len(rows) else ()
+        disks = tuple(Disk(path, row[1] * 1024, 100.0 * row[0] / sum(row)) for path, row in pairs if row)
         if not disks:
             raise ParseError("no file system in the reply", source="df", text=reply.output)
-        return tuple(disks)
+        return disks
 
     return Question("disk", format_call("host", "show_disks", *paths), parse, limit=5.0)
 
@@ -149,12 +146,19 @@ def log_host_question(expression: str | None) -> Question[LogHost]:
 
 
 def _read_disk(table: str) -> float | None:
-    """Return the used per cent in the last row of `df -P`, whose mount point may contain anything."""
-    found = re.findall(r"^\S.*?\s+\d+\s+(\d+)\s+(\d+)\s+\d+%\s", table, re.MULTILINE)
-    if not found:
-        return None
-    used, free = (int(number) for number in found[-1])
-    return 100.0 * used / max(1, used + free)
+    """Return the used per cent in the last row of `df -P`."""
+    rows = [row for line in table.splitlines() if (row := _read_row(line))]
+    return 100.0 * rows[-1][0] / sum(rows[-1]) if rows else None
+
+
+def _read_row(line: str) -> tuple[int, int] | None:
+    """Return the used and the free KiB in a row of `df -Pk`, of a file system that has a size.
+
+    The names of its device and its mount point may contain anything.
+    """
+    found = re.match(r"\S.*?\s+\d{1,19}\s+(\d{1,19})\s+(\d{1,19})\s+(?:\d{1,3}%|-)\s", line, re.ASCII)
+    used, free = (int(found[1]), int(found[2])) if found else (0, 0)
+    return (used, free) if used + free else None
 
 
 def _read_memory(text: str) -> float | None:

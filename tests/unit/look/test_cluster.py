@@ -72,10 +72,16 @@ def disks(text: str) -> tuple[Disk, ...]:
 
 def test_every_path_has_its_free_bytes_and_use_of_what_a_user_can_have() -> None:
     assert disks("/\n--\n" + HEAD + ROOT) == (Disk("/", 250 * 1024, 75.0),)
-    found = disks("/\n/data\n--\n" + HEAD + ROOT + NFS.replace("x y", "xy"))
+    found = disks("/\n/proc\n/data\n--\n" + HEAD + ROOT + (sizeless := "proc 0 0 0 - /proc\n") + NFS)
     assert [(each.path, each.used_percent) for each in found] == [("/", 75.0), ("/data", 99.0)]
-    [found] = disks("/\n--\n" + HEAD + "proc 0 0 0 - /\n")
-    assert found.used_percent == 0
-    for text in ["", "--\n", "/\n--\n", "/\n--\n" + HEAD, "/\n--\ndf: not found\n", "nonsense"]:
+    for text in [
+        "",
+        "--\n",
+        "/\n--\n",
+        "/\n--\n" + HEAD,
+        "/proc\n--\n" + HEAD + sizeless,
+        "/\n--\ndf: not found\n",
+        "nonsense",
+    ]:
         with pytest.raises(ParseError, match="df"):
             disks(text)
