@@ -16,7 +16,7 @@ from training_monitor.core.reports import HealthReport, NodeGpuReport, OneGpuRep
 from training_monitor.core.results import PodState
 from training_monitor.core.units import average, format_bytes, format_duration, name_some, plural
 from training_monitor.core.values import Observation, Verdict
-from training_monitor.targets.pods import NODE_SILENT, describe_end, end_of_container, names_container
+from training_monitor.targets.pods import ENDED, NODE_SILENT, WAITING, describe_end, end_of_container, names_container
 from training_monitor.verdict.gpu_load import IDLE_PERCENT, mode_of
 from training_monitor.verdict.judge import ENDS, VERDICTS, format_verdict
 
@@ -31,6 +31,7 @@ _LEFT_BEHIND = (
     "run nvidia-smi to find the processes that hold the memory: a rank may be waiting or failing, or may have too "
     "little work"
 )
+_IN_MIG = "use DCGM (dcgmi dmon): nvidia-smi reports no utilization of a GPU in MIG mode"
 _RUN_NVIDIA_SMI = "run nvidia-smi on the node: if it hangs or fails, the driver or a GPU is broken"
 
 
@@ -91,7 +92,8 @@ def judge_gpus(
     if not modes:
         reason = f": {unread[0].error}" if unread else ""
         issue = f"Could not read GPU utilization from any node{reason}"
-        return [*findings, Finding("unknown", issue, _unread_remedy(unread, in_pods))]
+        is_mig = any(gpu.mig_enabled for node in nodes for gpu in node.gpus)
+        return [*findings, Finding("unknown", issue, _IN_MIG if is_mig else _unread_remedy(unread, in_pods))]
     if broken := [node for node in unread if not node.has_none]:
         issue = f"Could not query the GPUs of {plural(len(broken), 'node')}: {broken[0].error}"
         findings.append(Finding("unknown", issue, _RUN_NVIDIA_SMI))
@@ -249,12 +251,13 @@ def judge_efa(active: Sequence[bool | None], devices: int) -> list[Finding]:
 
 
 _DESCRIBE, _LOGS = "run kubectl describe pod to see why", "run kubectl logs to see the end of its log"
+_PREVIOUS = "run kubectl logs --previous to see why"
 _NODE = "check its node with kubectl get nodes"
 _PULL = ("failed", "its image cannot be pulled", "check the image name, the pull secret and the registry's rate limit")
 _POD_REASONS = {  # the verdict on a pod that is not ready; what happened, if its message does not say it; the remedy
     "OOMKilled": ("failed", "a container ran out of memory", "raise its memory limit, or use fewer DataLoader workers"),
     "Evicted": ("failed", None, "reduce its use of memory or ephemeral storage"),
-    "CrashLoopBackOff": ("failed", "its container keeps crashing", "run kubectl logs --previous to see why"),
+    "CrashLoopBackOff": ("failed", "its container keeps crashing", _PREVIOUS),
     "ImagePullBackOff": _PULL,
     "ErrImagePull": _PULL,
     NODE_SILENT: ("warning", None, _NODE),
@@ -270,9 +273,9 @@ def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
         issue = f"pod {name} does not exist"
         return [Finding("failed", issue, "run kubectl get pods -A: a replaced pod has a new name")]
     ended = end_of_container(pod, pod.main_container) if pod.phase == "Running" else None
-    was_restarted = pod.phase == "Running" and pod.restarts and pod.terminated in _POD_REASONS
+    was_restarted = pod.phase == "Running" and pod.restarts and pod.exit_code != 0
     word = pod.reason or (pod.terminated if was_restarted else None)
-    verdict, reason, remedy = _POD_REASONS.get(word or "", ("failed", None, _DESCRIBE))
+    verdict, reason, remedy = _POD_REASONS.get(word or "", ("failed", None, _PREVIOUS if was_restarted else _DESCRIBE))
     reason = reason or pod.message
     if word == "CrashLoopBackOff" and pod.exit_code == 0:
         reason, remedy = "its container finishes, and is started again", "set restartPolicy: OnFailure"
@@ -284,13 +287,13 @@ def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
     is_beside = pod.main_container is not None and pod.ended_container not in (None, pod.main_container)
     is_down = not pod.ready and not is_beside and (word in _POD_REASONS or word not in (None, pod.terminated))
     ago = None if pod.terminated_at is None else now - pod.terminated_at
-    is_news = not pod.ready or (word in _POD_REASONS and (ago is None or ago <= RESTART_TOLD_SECONDS))
+    is_news = not pod.ready or (word is not None and (ago is None or ago <= RESTART_TOLD_SECONDS))
     where = f"container {pod.ended_container} " if pod.ended_container else ""
     when = f", {where}{format_duration(ago)} ago" if ago is not None else ""
     what = f"pod {name}: {word or 'not ready'} ({plural(pod.restarts, 'restart')}{when})"
     late = f"pod {name} was deleted, and should have ended {format_duration(overdue)} ago{said}"
     stuck = f"{_NODE}; one of its processes may be waiting for a disk, or a finalizer keeps the pod"
-    is_lost = pod.phase == "Unknown" or pod.reason == "NodeLost"  # it may still be running
+    is_lost = pod.phase not in (*ENDED, *WAITING, "Running") or pod.reason == "NodeLost"  # it may still be running
     has_failed = ended and ended.phase == "Failed"
     rows = (  # the first one that holds
         (ended, "failed" if has_failed else "warning", describe_end(ended or pod), _LOGS),

@@ -94,6 +94,7 @@ def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy() -> 
         only(found, "unknown", "from any node: no answer in 10 s", "nvidia-smi")
     for error in ["gpu: still running after 10 s, so it was killed", "Driver/library version mismatch"]:
         only(judge_gpus([node(gpu(97)), node(error=error)]), "unknown", error)
+    only(on(replace(gpu(None), mig_enabled=True)), "unknown", "Could not read GPU utilization", "in MIG mode")
     for has_none, in_pods, remedy in [
         (True, False, "the machine has no GPU, or nvidia-smi is not installed on it"),
         (False, False, "run nvidia-smi on the node"),
@@ -201,6 +202,7 @@ def test_what_kubernetes_says_of_a_pod_has_a_verdict_and_a_remedy() -> None:
     for phase, deleting in ("Unknown", False), ("Running", True):  # the last that its node said
         lost = pod(phase, False, reason="NodeLost", deleting=deleting)
         only(judge_pod("head", lost, NOW), "unknown", "the state of pod head is unknown (NodeLost)")
+    only(judge_pod("head", pod("NewPhase"), NOW), "unknown", "the state of pod head is unknown")
 
 
 def test_a_deleted_pod_is_told_to_save_until_its_end_is_long_overdue() -> None:
@@ -227,6 +229,10 @@ def test_a_restart_is_told_with_its_container_and_age_for_a_day() -> None:
     state = pod(restarts=1, reason="OOMKilled", ended_container="proxy", terminated_at=NOW - 7200)
     only(judge_pod("head", state, NOW), "warning", "OOMKilled (1 restart, container proxy 2h00m ago)", "memory limit")
     assert judge_pod("head", state, NOW + 86_400) == []
+    probed = pod(restarts=4, terminated="Error", exit_code=137, terminated_at=NOW - 60)
+    only(judge_pod("head", probed, NOW), "warning", "head: Error (4 restarts, 1m ago)", "--previous")
+    assert judge_pod("head", replace(probed, terminated="Completed", exit_code=0), NOW) == []
+    only(judge_pod("head", pod(reason="EvictionByEvictionAPI"), NOW), "warning", "EvictionByEvictionAPI")
 
 
 def test_a_pod_is_judged_by_the_container_that_trains() -> None:
