@@ -534,6 +534,9 @@ def test_what_never_runs_is_told_once_it_was_seen_twice(status: str) -> None:
     error = end(market)
     assert type(error) is CommandFailed and f"{status}: OCI runtime x" in str(error) and len(str(error)) < 500
     assert str(error).isprintable() and shows(market) == 3
+    for said in ("denied: access to the resource is denied", 'Head "https://r.io/v2/a": unauthorized'):
+        refused = LOADING | {"status_msg": f"Error response from daemon: {said}"}
+        assert "login to its registry" in str(end(boot(refused, refused, RUNNING)))
     down = {"actual_status": "created", "cur_state": "stopped", "intended_status": "stopped"}  # it is not to run
     with pytest.raises(CommandFailed, match="cannot start: created"):
         boot(down, down, RUNNING).ready()
