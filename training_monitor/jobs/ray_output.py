@@ -43,7 +43,7 @@ _CANCELLED = regex(r"Job supervisor actor died: .{0,2000}\bnever ran - it was ca
 _USAGE = regex(r"^ {0,8}(?:Total )?Usage:\s*$")
 _DEMANDS = regex(r"^ {0,8}(?:Pending |Total )?Demands:\s*$")
 _NO_NODE = "no node has reported its resources yet: Ray has just started"
-_TASKS = regex(r"\{(.{1,2000})\}: \d{1,9}\+? pending tasks/actors")
+_TASKS = regex(r"\{(.{1,2000})\}: \d{1,9}\+? pending tasks/actors(?: \(.{0,80}\))?")
 _AMOUNT = regex(r"'([^']{1,200})': ([\d.e+]{1,40})")
 _RESOURCE = regex(r"^\s+([^\s/]{1,40})/([^\s/]{1,40}) (GPU|CPU)(?:\s|$)")
 

@@ -63,6 +63,8 @@ def test_the_ray_command_tells_what_there_is_of_gpus_and_cpus_alone() -> None:
     assert waits_for(actor(GPU=5.0), said) == "5 GPUs requested, 4 exist"
     assert waits_for(actor(npu=5.0), said) == "5 npu requested, the total is unknown"
     assert waits_for("http 404\n", said) == "9 GPUs requested, 4 exist"
+    said = cli(text.replace("actors", "actors (2+ using placement groups)")).output
+    assert waits_for("http 404\n", said) == "9 GPUs requested, 4 exist"
 
 
 @pytest.mark.parametrize("resources", ["", "cli\nray: not found\nray exit 127\n", "{}\nhttp 200\n", "x\nhttp 503\n"])
