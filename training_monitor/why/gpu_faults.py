@@ -56,6 +56,8 @@ def _faults(gpu: str, sections: list[str], name: str, value: str) -> Iterator[Fi
             yield finding("ecc", what, is_hardware="DRAM" not in name)
     elif section == "ECC Errors" and value == "Yes":  # SRAM Threshold Exceeded, Channel Repair Pending, ...
         yield finding("ecc", f"{where}: nvidia-smi reports {name}", is_hardware="Pending" not in name)
+    elif section == "Fabric" and (name, value) == ("Summary", "Unhealthy"):
+        yield finding("gpu", f"{where}: its connection to the NVLink fabric is unhealthy", is_hardware=True)
     elif section == "Remapped Rows" and name == "Remapping Failure Occurred" and value == "Yes":
         yield finding("ecc", f"{where}: a faulty memory row could not be remapped", is_hardware=True)
     elif value == "Yes" and section in ("Remapped Rows", "Retired Pages") and name.startswith("Pending"):

@@ -25,7 +25,7 @@ _STAMPED = regex(r"(?:<\d{1,3}>)?\[\s*(\d{1,12}\.\d{1,9})\]\s+(?:\S{1,100} kerne
 _RECORD = regex(r"\d{1,4},\d{1,18},(\d{1,18}),[^;]{0,40};(.*)", re.ASCII)
 _FACT = regex(r"(up|namespace|log)=(.*)")
 _DRIVER = regex(
-    r"NVRM: Xid|SXid|NVRM: .{0,120}fallen off"
+    r"NVRM: Xid|SXid|NVRM: .{0,120}(?:fallen off|RmInitAdapter failed)"
     r"|^(?!.{0,200}soft recovered)((?:nvidia|amdgpu|pcieport) [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: )(?!NVRM)"
 )
 _PID = regex(r"\bpid='?(\d{1,10})\b", re.ASCII)

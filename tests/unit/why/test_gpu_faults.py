@@ -100,6 +100,9 @@ def test_errors_count_since_the_driver_was_loaded_and_rows_wait_for_a_reset() ->
     worn = head + "            SRAM Threshold Exceeded : Yes\n" + repair.format("Yes")
     assert [each.is_hardware for each in parse_gpu_details(worn).findings] == [True, False]
     assert parse_gpu_details(head + repair.format("No")).findings == ()
+    fabric = "GPU 0000:0A:00.0\n    Fabric\n        State : Completed\n        Health\n            Summary : {}\n"
+    assert [each.is_hardware for each in parse_gpu_details(fabric.format("Unhealthy")).findings] == [True]
+    assert parse_gpu_details(fabric.format("Healthy")).findings == ()
     old = """GPU 0000:0A:00.0
     ECC Errors
         Volatile

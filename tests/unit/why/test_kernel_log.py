@@ -34,6 +34,7 @@ def test_an_xid_is_a_fault_of_the_hardware_by_the_table() -> None:
         ("NVRM: Xid (PCI:0000:9b:00): 154, recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", True),
         ("NVRM: GPU 0000:29:00.0: GPU has fallen off the bus.", True),
         ("NVRM: fallen off the bus and is not responding to commands.", True),
+        ("NVRM: GPU 0000:29:00.0: RmInitAdapter failed! (0x25:0x65:1459)", True),
         ("nvidia-nvswitch0: SXid (PCI:0000:c5:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", True),
         ("nvidia-nvswitch0: SXid (PCI:0000:c5:00.0): 11004, Non-fatal, Link 4 egress crossbar error", False),
     ]:

@@ -3,7 +3,7 @@
 # needs: most
 
 select_lines() {
-  grep -aE -e 'NVRM: Xid|SXid|NVRM: .*fallen off|oom-kill:|of memory: Kill|blocked for more than' \
+  grep -aE -e 'NVRM: Xid|SXid|NVRM: .*(fallen off|RmInitAdapter failed)|oom-kill:|of memory: Kill|blocked for more than' \
     -e 'PCIe Bus Error: severity=Uncorrect[a-z]* .Fatal|amdgpu .*(GPU reset begin|ring .* timeout|uncorrectable hardware)' |
     cut -c 1-500 | tail -n "$most"
 }
