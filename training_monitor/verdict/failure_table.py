@@ -217,7 +217,7 @@ SIGNATURES = tuple(
          r"due to node failure|cancelled at .{0,60}due to node|\bnode_fail\b|^srun: error: node failure on"
          r"|^srun: error: task launch for .{0,60} failed on node", _RESTART),
         (DECREED, "time_limit",
-         r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"
+         r"due to time limit|\b(?:job|service) .{0,40}reached (?:its )?(?:run ?time )?time limit|deadlineexceeded"
          r"|longer than specified deadline|\bterm_runlimit\b|^timeout: sending signal"
          r"|(?:wall(?:clock)? ?time|time limit|run time) .{0,40}exceed"
          r"|exceed(?:ed|s|ing) .{0,30}(?:wall(?:clock)? ?time|time limit|run time)|enforced h_rt"),
@@ -242,13 +242,14 @@ SIGNATURES = tuple(
          r"|marking for deletion pod"),
         (DECREED, "node_lost",
          r"\bnodenotready\b|\bnode is not ready"
+         r"|\blost (?:communication|contact) with (?:a |the )?(?:remote )?(?:daemon|node|host)"
          r"|\bnode (?:\S{1,80} )?(?:is|became|went) (?:unreachable|not responding)"),
         # ------------------------------------------------ a device is broken
         (HARDWARE, "ecc_error",
          r"uncorrectable ecc|uncorrectable nvlink|cudaerroreccuncorrectable|cuda_error_ecc_uncorrectable"
          r"|double[- ]bit ecc|uncorrected ecc error|volatile uncorr|uncorrectable memory error|dram uncorrectable"
          r"|row remap(?:ping|per)? ?(?:failure|failed|error)|ecc error.{0,40}unrecover|hardware memory corruption"
-         rf"|\bedac .{{0,20}}\b[1-9]\d* ue |machine check.{{0,60}}(?:uncorrected|{_FATAL})"
+         rf"|\bedac .{{0,20}}\b[1-9]\d* ue |machine check.{{0,60}}(?:uncorrected|{_FATAL})|{_FATAL} machine check"
          r"|(?<!no )uncorrectable .{0,30}ecc error|(?:[1-9]\d* (?:new )?|[:}] ?)uncorrectable hardware error"),
         (HARDWARE, "gpu_lost",
          r"fallen off the bus|unhealthy devices|unable to determine the device handle"
@@ -287,7 +288,7 @@ SIGNATURES = tuple(
          r"|disk (?:is )?full\b|outofdiskerror|no locks available|cannot send after transport endpoint shutdown"
          r"|pytorchstreamwriter failed|input/output error|stale (?:nfs )?file handle|estale\b|read-only file system"
          r"|transport endpoint is not connected|file write failed|remote i/o error|\berrno 5\]|quota exceeded on"
-         r"|nfs: server .{0,80}not responding|lustreerror|buffer i/o error|\berofs\b|ext4-fs error"
+         r"|nfs: server .{0,80}not responding|lustreerror|buffer i/o error|i/o error, dev \w|\berofs\b|ext4-fs error"
          r"|xfs .{0,40}shutdown|blockio|write error: no space|unexpected pos \d|storagefull|saverr?or.{0,40}space"),
         (CAUSE, "host_memory",
          r"oom when allocating .{0,600}device:cpu:"),
@@ -328,7 +329,7 @@ SIGNATURES = tuple(
          r"|worker\(s\) were killed due to.{0,60}(?:low on memory|memory)|killed .{0,40}due to memory pressure"
          r"|exceeded (?:job |step )?memory limit|\bterm_memlimit\b|killed: (?:\w{0,4}mem|memory) .{0,60}exceed"
          r"|killed by the oom|^srun: error: .{0,80}: out of memory$|\bearlyoom\b.{0,20}sending|oom_reaper"
-         r"|low on memory.{0,80}kill|memory usage threshold|out_of_me(?:mory)?\b"
+         r"|low on memory.{0,80}kill|memory usage (?:threshold|exceed)|out_of_me(?:mory)?\b"
          r"|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom|failed with result 'oom-kill'"),
         (CAUSE, "host_memory",
          r"cannot allocate memory|defaultcpuallocator: (?:can't|not enough)|\bmemoryerror\b|std::bad_alloc"
@@ -369,7 +370,7 @@ SIGNATURES = tuple(
          r"|(?:loss|grad)_?\s?scale (?:is too small"
          r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
          r"|probability tensor contains|current loss scale already at minimum"),
-        (CAUSE, "command_not_found", r"executable file not found in \$path"),
+        (CAUSE, "command_not_found", r"executable file not found in \$path|code=exited, status=203/exec\b"),
         (CAUSE, "environment",
          r"no kernel image is available|\bsm_\d{2,3}\b.{0,60}not (?:compatible|supported)|undefined symbol"
          r"|cuda capability .{0,60}(?:is not compatible|no longer support|not supported)"
@@ -437,6 +438,7 @@ SIGNATURES = tuple(
          r"unrecognized arguments|invalid choice|configattributeerror|error: (?:argument|the following arguments"
          r"|no such (?:option|command)|missing (?:option|argument|command)|invalid value for|got unexpected)"
          r"|hydra.{0,40}exception|yaml\.\w+\.\w*error|could not override|omegaconf|validationerror"
+         r"|code=exited, status=2(?:[0-3]\d|4[0-3])/(?!exec)[a-z]"  # of systemd, which could not set up the unit
          r"|^in '.{0,80}': could not find|could not find '.{0,80}' in|failed to parse|duplicate key"),
         (EXCEPTION, "permission_denied",
          r"permission denied"),
