@@ -53,6 +53,9 @@ python /opt/debugpy --connect 127.0.0.1:4123 /app/train.py
 python /venv/bin/ipython train.py
 python /app/trainer/__main__.py --config a.yaml
 julia -t 8 --project=. train.jl
+vision segment train data=d.yaml epochs=60
+vision task=segment mode=train data=d.yaml
+python main.py --do_train
 """
 OTHERS = """
 python serve.py --port 80
@@ -95,6 +98,9 @@ python -m tools.prepare_train_data
 python -m coverage run -m pytest tests/test_train.py
 python -m cProfile -m
 ipython
+vision segment val data=d.yaml
+python list_trainable_layers.py
+python split_train_set.py
 """
 
 
