@@ -27,7 +27,7 @@ MOST_KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class KeptTraining:
-    """A training as it was seen at `seen_at` (epoch seconds)."""
+    """A training as it was seen at `seen_at` (epoch seconds); `named` is the PID of it by which it was asked for."""
 
     job: WatchedJob
     name: str
@@ -36,6 +36,7 @@ class KeptTraining:
     script: str | None = None
     logs: tuple[str, ...] = ()
     folder: str | None = None
+    named: int | None = None
 
     @property
     def folders(self) -> list[str]:
@@ -122,7 +123,9 @@ def ended_called(known: Sequence[KeptTraining], what: str | int | None, target: 
 def ended_with(known: Sequence[KeptTraining], job: WatchedJob) -> MeantTraining | None:
     """Return the training that had a PID where no training has it now."""
     is_alone = job.pid is not None and job.process is None
-    return next((each.as_meant() for each in reversed(known) if is_alone and each.job.pid == job.pid), None)
+    return next(
+        (each.as_meant() for each in reversed(known) if is_alone and job.pid in (each.job.pid, each.named)), None
+    )
 
 
 def remember(

@@ -11,6 +11,8 @@ from training_monitor.core.models import Failure, JobStatus
 from training_monitor.core.store import ALL_LOOKS, MOST_LOOKS, Store
 from training_monitor.core.values import Observation, WatchedJob
 from training_monitor.look.kept_looks import KEEP_SECONDS, Looks, look_key
+from training_monitor.look.meant import MeantTraining
+from training_monitor.look.remembered import ended_with, keep
 from training_monitor.targets.target import parse_target
 from training_monitor.verdict.judge import judge
 
@@ -61,6 +63,14 @@ def test_a_training_is_the_same_one_however_it_is_named() -> None:
     assert look_key(target, by_file, "/home/u/train.log") == look_key(target, by_pid, "/home/u/train.log")
     assert look_key(target, WatchedJob("process:a"), "/j/a/log") == "ssh://box process:a"
     assert look_key(target, by_pid, None) == "ssh://box pid 7"
+
+
+def test_a_training_that_ended_is_known_by_the_pid_of_the_rank_that_named_it() -> None:
+    launcher = MeantTraining(WatchedJob(pid=40, process="40 1 boot"), "pid 41", named=41)
+    known = keep(1000.0, [launcher], ())
+    for pid, found in ((40, 40), (41, 40), (42, None)):
+        ended = ended_with(known, WatchedJob(pid=pid))
+        assert (ended and ended.job.pid) == found
 
 
 def test_looks_are_kept_now_and_then_and_forgotten_when_a_clock_is_set_back(store: Store) -> None:
