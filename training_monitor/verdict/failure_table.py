@@ -236,10 +236,10 @@ SIGNATURES = tuple(
          r"low on resource: ?(?:ephemeral-storage|nodefs|imagefs|inodes)|ephemeral local storage usage exceeds"
          r"|usage of emptydir .{0,120}exceeds|exceeded its local ephemeral storage|had condition: \[diskpressure"),
         (DECREED, "evicted_memory",
-         r"low on resource: ?(?:memory|pids)|had condition: \[(?:memory|pid)pressure"),
+         r"low on resource: ?memory|had condition: \[memorypressure"),
         (DECREED, "evicted",
          r"reason:?\s*evicted|\bpod .{0,120}evicted|\bevicting pod|tainteviction|taintmanagereviction"
-         r"|marking for deletion pod"),
+         r"|marking for deletion pod|low on resource: ?\w|had condition: \[\w{1,20}pressure"),
         (DECREED, "node_lost",
          r"\bnodenotready\b|\bnode is not ready"
          r"|\blost (?:communication|contact) with (?:a |the )?(?:remote )?(?:daemon|node|host)"

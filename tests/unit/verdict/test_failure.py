@@ -205,6 +205,8 @@ def test_the_message_of_a_pod_says_why_it_was_evicted_and_what_its_log_does_not(
     for message, category in [
         ("The node was low on resource: memory. Threshold quantity: 100Mi", "evicted_memory"),
         ("The node had condition: [DiskPressure]. ", "evicted_disk"),
+        ("The node was low on resource: pids. Threshold quantity: 1638", "evicted"),
+        ("The node had condition: [PIDPressure]. ", "evicted"),
         ("Taint manager: deleting", "evicted"),
     ]:
         evicted = PodState("w", "Failed", False, 0, reason="Evicted", message=message)
