@@ -272,7 +272,8 @@ def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
     if pod is None:
         issue = f"pod {name} does not exist"
         return [Finding("failed", issue, "run kubectl get pods -A: a replaced pod has a new name")]
-    ended = end_of_container(pod, pod.main_container) if pod.phase == "Running" else None
+    is_main_beside = pod.main_container not in (None, pod.ended_container)  # another one ended its pod
+    ended = end_of_container(pod, pod.main_container) if pod.phase == "Running" or is_main_beside else None
     was_restarted = pod.phase == "Running" and pod.restarts and pod.exit_code != 0
     word = pod.reason or (pod.terminated if was_restarted else None)
     verdict, reason, remedy = _POD_REASONS.get(word or "", ("failed", None, _PREVIOUS if was_restarted else _DESCRIBE))

@@ -244,6 +244,7 @@ def test_a_pod_is_judged_by_the_container_that_trains() -> None:
         ({"ends": {"train": failed}}, "failed", "pod head/train is Failed: Error (exit code 1)"),
         ({"ends": {"train": done}}, "warning", "pod head/train is Succeeded"),
         ({"ends": {"proxy": failed}}, "warning", "pod head: not ready"),
+        ({"phase": "Failed", "ended_container": "proxy", "ends": {"train": done}}, "warning", "train is Succeeded"),
         (beside, "warning", "CrashLoopBackOff"),
         (again, "failed", "its container finishes, and is started again"),
     ]:
