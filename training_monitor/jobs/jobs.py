@@ -6,7 +6,6 @@ A start whose answer was lost is verified by another look.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -94,11 +93,13 @@ def said_by(view: JobView) -> str:
 
 
 def _view_of(job: RayJob, waiting: Answer[str | None] | None = None) -> JobView:
-    """Return the view of a Ray job without its log, and its message without the log lines that Ray may append.
+    """Return the view of a Ray job without its log, and the ends of its message without the log that Ray may append.
 
-    The message of a job that has not started is what it waits for, where that is known.
+    An error of Ray's own has the cause in its last line. The message of a job that has not started is what it waits
+    for, where that is known.
     """
-    message = re.split(r", last available logs|\n", job.message)[0] if job.message else None
+    lines = [each.strip() for each in (job.message or "").partition(", last available logs")[0].splitlines()]
+    message = " | ".join(dict.fromkeys(filter(None, (*lines[:1], *lines[-1:])))) or None
     if job.status is JobStatus.PENDING and waiting and waiting.value:
         message = waiting.value
     return JobView(

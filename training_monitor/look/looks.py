@@ -61,6 +61,9 @@ def failure_of(view: JobView) -> Failure:
     """Return why a job failed: by its log and exit status, or else by the target's message."""
     failure = _classify(view.log_tail, view.exit_code, view.pod)
     if failure.category in ("none", "unknown"):
+        by_message = _classify("" if view.pod else view.message or "")  # of Ray, also where it has no log
+        if by_message.category not in ("none", "unknown", "exit_status"):
+            return by_message
         failure = replace(failure, category="unknown", error_class="ambiguous", action="restart")
         said = dict.fromkeys(filter(None, (view.message or "no reason given", failure.evidence)))
         return replace(failure, evidence="; ".join(said))

@@ -17,7 +17,8 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.core.models import JobStatus, Reply
+from training_monitor.core.models import Answer, JobStatus, RayJob, Reply
+from training_monitor.jobs.jobs import read_look
 from training_monitor.jobs.ray_jobs import (
     job_question,
     jobs_question,
@@ -166,6 +167,18 @@ def test_a_job_that_was_cancelled_before_it_ran_is_stopped() -> None:
         assert job and (job.status, job.message) == (JobStatus.STOPPED, "cancelled before it started")
     died = job_question("runs").parse(rest(recorded("rest_job_actor_killed.json")))
     assert died and died.status is JobStatus.FAILED, "that one ran"
+
+
+def test_an_error_of_ray_is_told_by_its_first_and_last_line_without_the_log() -> None:
+    for told, message in [
+        (None, None),
+        ("was stopped", "was stopped"),
+        ("setup failed: x\nTraceback:\n  f()\n\nRuntimeError: no nolib\n", "setup failed: x | RuntimeError: no nolib"),
+        ("failed with exit code 3, last available logs (truncated):\nstep 4\nstep 5", "failed with exit code 3"),
+    ]:
+        job = RayJob("j", JobStatus.FAILED, told)
+        seen = read_look("j", [Answer("job", job), Answer("log", None), Answer("waiting", None)])
+        assert seen and seen.message == message
 
 
 def test_what_the_entrypoint_asks_for_reaches_the_dashboard_and_the_ray_command() -> None:

@@ -70,6 +70,14 @@ def test_a_job_that_failed_says_why() -> None:
     assert seen.failure and "out of memory" in seen.failure.evidence and seen.is_running is False
     silent = observe_job(JobView("j", JobStatus.FAILED, "exit code 3", 3), NOW).failure
     assert silent and (silent.category, silent.evidence) == ("unknown", "exit code 3; exit status 3")
+    told = "runtime_env setup failed | ERROR: Could not find a version that satisfies the requirement nolib==7"
+    for log, category in (
+        ("", "environment"),
+        ("step 3 loss 2.0\n", "environment"),
+        ("KeyError: 7\n", "python_exception"),
+    ):
+        failed = observe_job(JobView("j", JobStatus.FAILED, told, log_tail=log), NOW).failure
+        assert failed and failed.category == category
 
 
 def test_waiting_for_a_start_is_not_part_of_the_start_up() -> None:
