@@ -60,7 +60,8 @@ def _story(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_moving:
     else:
         yield _waiting(seen, alive, found)
         yield from _why_unknown(alive, found)
-    if ended and all(each.seen not in ended for each in found.culprits):
+    is_found = {(each.host, pid) for each in seen.findings if each.kind == "zombie" for pid in each.pids}.issuperset
+    if not is_found((each.host, each.pid) for each in ended) and all(each.seen not in ended for each in found.culprits):
         yield f"{_pids(ended)} {_many('has', ended)} ended ({'a zombie' if len(ended) == 1 else 'zombies'})"
 
 
@@ -293,7 +294,8 @@ def _not_seen(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_movi
     if seen.silent:
         hosts = [f"{brief(call_host(host))} ({brief(why, _MOST_REASON)})" for host, why in seen.silent.items()]
         told.append(f"could not be queried: {name_some(hosts, _MOST_NAMED)}")
-    if found.unseen and any(each.rank is None for each in alive):
+    nameless = sum(each.rank is None for each in seen.ranks)  # also zombies
+    if found.unseen and (nameless >= len(found.unseen) or any(each.rank is None for each in alive)):
         told.append(
             f"not identified: {_numbers(found.unseen)}, because the rank numbers of some processes could not be read"
         )

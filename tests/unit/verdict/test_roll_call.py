@@ -366,6 +366,10 @@ def test_zombies() -> None:
     nobody = [a_rank(each, (), state="Z") for each in range(4)]
     check(tuple(nobody), [], "none", "No process of the training is running: 4 zombies are left.")
     check((zombie,), [], "none", "No process of the training is running: 1 zombie is left.")
+    alive = a_rank(1, world=2, local_world_size=None)
+    text = explain_roll_call(RollCall((alive, zombie), findings=(cause("zombie", 777),))).text
+    assert "pid 777 is there" in text.lower() and "has ended (a zombie)" not in text
+    assert "Not identified: rank 0" in text and "not queried" not in text
 
 
 def test_a_zombie_among_ranks_without_numbers_may_have_been_one() -> None:
