@@ -218,13 +218,13 @@ SIGNATURES = tuple(
          r"|^srun: error: task launch for .{0,60} failed on node", _RESTART),
         (DECREED, "time_limit",
          r"due to time limit|\b(?:job|service) .{0,40}reached (?:its )?(?:run ?time )?time limit|deadlineexceeded"
-         r"|longer than specified deadline|\bterm_runlimit\b|^timeout: sending signal"
+         r"|longer than (?:the )?specified deadline|\bterm_runlimit\b|^timeout: sending signal"
          r"|(?:wall(?:clock)? ?time|time limit|run time) .{0,40}exceed"
          r"|exceed(?:ed|s|ing) .{0,30}(?:wall(?:clock)? ?time|time limit|run time)|enforced h_rt"),
         (DECREED, "preemption",
          r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
-         r"|instance (?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)|acpi g2 soft off"
-         r"|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
+         r"|instance (?:\w{1,30}-\S{1,40} )?(?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
+         r"|acpi g2 soft off|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
          r"|(?<!no )preemption (?:notice|signal) (?:was )?received(?!\W{1,3}(?:no|none|false)\b)"
          r"|\breceived (?:a )?(?:preemption|spot) (?:notice|signal)"
          r"|\bpreempted by (?:a )?(?:pod|higher)"
@@ -250,7 +250,8 @@ SIGNATURES = tuple(
          r"|double[- ]bit ecc|uncorrected ecc error|volatile uncorr|uncorrectable memory error|dram uncorrectable"
          r"|row remap(?:ping|per)? ?(?:failure|failed|error)|ecc error.{0,40}unrecover|hardware memory corruption"
          rf"|\bedac .{{0,20}}\b[1-9]\d* ue |machine check.{{0,60}}(?:uncorrected|{_FATAL})|{_FATAL} machine check"
-         r"|(?<!no )uncorrectable .{0,30}ecc error|(?:[1-9]\d* (?:new )?|[:}] ?)uncorrectable hardware error"),
+         r"|(?<!no )uncorrectable (?:.{0,30}ecc error|error (?:on|in|at) )"
+         r"|(?:[1-9]\d* (?:new )?|[:}] ?)uncorrectable hardware error"),
         (HARDWARE, "gpu_lost",
          r"fallen off the bus|unhealthy devices|unable to determine the device handle"
          r"|gpu is lost|gpu_is_lost|gpu requires reset"
@@ -272,6 +273,8 @@ SIGNATURES = tuple(
          r"critical medium error|remounting filesystem read-only|detected aborted journal", _ELSEWHERE),
         # ------------------------------------------------ a named cause
         (CAUSE, "rejected", r"\bpod was rejected: "),
+        (CAUSE, "nccl_network_error",  # the adapter has reached a limit
+         r"\bibv_\w{1,40} failed .{0,40}(?:no space left|cannot allocate)"),
         (CAUSE, "shared_memory",
          r"insufficient shared memory|bus error.{0,120}shm|unable to open shared memory object"
          r"|out of shared memory|raise your shared memory limit"),
@@ -300,7 +303,7 @@ SIGNATURES = tuple(
          r"|cublas_status_not_initialized|cudnn_status_alloc_failed|cudnn_status_not_initialized"
          r"|oom when allocating|failed to allocate memory for device|xpu out of memory|out of gpu memory"
          r"|resourceexhaustederror"
-         r"|(?:nccl.{0,80}|^)cuda failure (?:2\b|'out of memory')"
+         r"|(?:nccl.{0,80}|^)(?:cuda|hip) failure:? (?:2\b|'out of memory')"
          r"|allocator .{0,40}ran out of memory|mps backend out of memory"
          r"|tried to allocate \d.{0,60}(?:gpu|cuda)|not enough (?:gpu|cuda|vram) memory"
          r"|\bdevice\b.{0,200}\bmemory (?:isn't|is not|not) enough|resource_exhausted\b"
@@ -325,8 +328,8 @@ SIGNATURES = tuple(
          r"|oom[-_ ]kill(?:er)?\b(?! score)(?!\.?$).{0,80}(?:process|event|constraint|invoked|task|killed|detected)"
          r"|out of memory: killed process|invoked oom-killer|memory cgroup out of memory|oomkilled|oom_kill event"
          r"|detected \d+ oom|oom killed|killed by the (?:cgroup )?oom|outofmemory(?:error)?: task was killed"
-         r"|was killed due to the node running low on memory"
-         r"|worker\(s\) were killed due to.{0,60}(?:low on memory|memory)|killed .{0,40}due to memory pressure"
+         r"|was killed due to the node running low on memory|killed .{0,120}due to memory (?:pressure|used)"
+         r"|worker\(s\) were killed due to.{0,60}(?:low on memory|memory)"
          r"|exceeded (?:job |step )?memory limit|\bterm_memlimit\b|killed: (?:\w{0,4}mem|memory) .{0,60}exceed"
          r"|killed by the oom|^srun: error: .{0,80}: out of memory$|\bearlyoom\b.{0,20}sending|oom_reaper"
          r"|low on memory.{0,80}kill|memory usage (?:threshold|exceed)|out_of_me(?:mory)?\b"
