@@ -353,6 +353,10 @@ class ProgressReader:
             self.job = replace(self.job, measured=True)
 
     def _take(self, fields: Mapping[str, Any], text: str, signs: EpochSigns) -> None:
+        epoch, epochs = fields.get("epoch", math.inf), fields.get("total_epochs") or 0
+        if self._is_full and "step" not in fields and epoch + (self.epochs.first == 0) < epochs:
+            self.job = None  # what is full counted an epoch, or what came before
+            self._show({"step": None, "total_steps": None, "eta_seconds": None, "eta_scope": None})
         found = self.epochs.read(fields, text, signs)
         self._found.update(found)
         if any(found.get(name) not in (None, self.shown.get(name)) for name in _MOVES):

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from training_monitor.core.models import Progress
+from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
 
 BAR = "{name} {percent}%|###       | {count}/{total} [00:10<01:30, {rate}{notes}]"
@@ -534,6 +535,14 @@ def test_a_bar_of_a_next_stage_replaces_that_of_the_stage_before() -> None:
     for epoch, total in ((7, 3), (10, 1)):
         found = parse_progress(f"{before.format(epoch)}\nTune epoch [1/{total}]:  50%|##| 9/20 [00:05<00:05, 4.0it/s]")
         assert 9 in (found.step, found.epoch_step)
+
+
+def test_a_full_counter_is_not_the_job_when_an_epoch_before_the_last_follows() -> None:
+    for full in [bar(40, 40), bar(40, 40, name="Teacher scores:"), "iter 40/40 loss 0.5"]:
+        for line in ["Epoch 1/4 loss 0.25", bar(4, 80, name="Epoch 1/4:", notes=", loss=0.25")]:
+            assert (job_progress(parse_progress(f"{full}\n{line}")).fraction or 0) <= 0.25
+    assert parse_progress(f"{bar(40, 40)}\nEpoch 4/4 loss 0.25").step == 40
+    assert parse_progress(f"Epoch 0/3 loss 0.5\n{bar(40, 40)}\nEpoch 3/4 loss 0.25").step == 40
 
 
 def test_a_bar_of_inner_epochs_or_behind_a_traceback_is_not_the_job() -> None:
