@@ -22,7 +22,7 @@ _COMMA = r"\d{1,15},(?!\d{3}(?!\d))\d{1,20}(?![.,]\d)"  # of a decimal, unless t
 _NUMBER = rf"[+-]?(?:(?:{_COMMA}|\d{{1,15}}(?:,\d{{3}}){{0,4}}(?:\.\d{{0,20}})?)(?:e[+-]?\d{{1,4}})?|nan|inf(?:inity)?)"
 # Before a counter that is not the position of the job, if the line has another one
 _ASIDE = regex(
-    r"(?:[(@]|\b(?:at|since|best|next|last|prev(?:ious)?|target|micro|accum\w{0,12}|inner|rollout|sampl\w{1,8}|diffusion)"
+    r"(?:\([^()\n]{0,80}|@\s?|\b(?:at|since|best|next|last|prev(?:ious)?|target|micro|accum\w{0,12}|inner|rollout|sampl\w{1,8}|diffusion)"
     r"[\s:=_-]{1,3})$"
 )
 _PART_OF_STEP = regex(r"\b(?:micro|accum\w{0,12}|inner)[\s_-]$")  # `micro batch 3/8`

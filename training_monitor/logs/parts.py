@@ -45,7 +45,7 @@ _UNIT_SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
 OTHER_WORK = regex(
     r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
     r"|resolving|sampler\b|denois|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
-    r"|(?:^|\s)(?:val|eval|test|map|filter|pack|score|inference|shards?|predict|warmup)\b"
+    r"|(?:^|\s)(?:val|eval|test(?:ing)?|map|filter|pack|score|inference|shards?|predict|warmup)\b"
     r"|\brequests\b|^\s*batches\s?:?\s*$"
 )
 # `Merging weights`, `train: Scanning labels`: a bar about an activity other than training
@@ -56,6 +56,7 @@ _EPOCH_NAME = regex(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1
 _EPOCHS_NAME = regex(r"(?:^|\s)(?:epochs?|training epochs?)\s?:?\s*$")
 _STEPS_NAME = regex(r"[,\d] steps\s?:?\s*$")
 _TORCHTUNE_NAME = regex(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")
+_OF_SAMPLES = frozenset({"loss", "learning_rate", "grad_norm", "epoch", "total_epochs"})
 _NAME_FIELDS = frozenset({"loss", "learning_rate", "step", "epoch", "total_epochs"})
 _NOT_PROGRESS = regex(
     r"running entrypoint|\bresum(?:e|ed|ing)\b(?! normal)|\brestor(?:e|ed|ing)\b"
@@ -67,12 +68,16 @@ _NOT_PROGRESS = regex(
     r"|^\W{0,4}best\b[^\n]{0,60}?(?: at|@|[(:]) ?(?:epoch|step|iter)|(?:^|[:\]\-] )(?:last|latest|best) checkpoint\b"
     r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}|(?:^|[\]\d] )(?:wandb|swanlab|neptune|mlflow|comet \w{4,8}):|\bschedule: "
     r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
-    r"|[\"'](?:_?type|mode|split|phase|stage)[\"']: ?[\"'](?:val|eval|test)|\bgen(?:eration)? throughput\b"
+    r"|[\"'](?:_?type|mode|split|phase|stage|event|kind|subset)[\"']: ?[\"'](?:val|eval|test)"
+    r"|\bgen(?:eration)? throughput\b"
 )
-_EVALUATION_WORDS = r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv)"
+_EVALUATION_WORDS = (
+    r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv|(?:hold|held)-?out"
+    r"|dev(?=:|[ -]?set\b|\]? (?:batch|loss|acc|\d))(?:[ -]?set)?|(?:验证|驗證|评估|测试|検証|評価|검증|평가)集?)"
+)
 # A line whose message begins with these words is about evaluation; `val loss` is only one number in a line
 _EVALUATION_LINE = regex(
-    rf"\[?{_EVALUATION_WORDS}(?:\s?[:\[\]|(]|\s(?!(?:loss|acc|accuracy|ppl|perplexity|score)\b)|$)"
+    rf"\[?{_EVALUATION_WORDS}(?:\s?[:：\[\]|(]|\s(?!(?:loss|acc|accuracy|ppl|perplexity|score)\b)|$)"
 )
 _EVALUATION_PART = regex(
     rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}"
@@ -93,10 +98,11 @@ _COUNTER = r"\b(?:step|epoch|iter)\w{0,6}[\s:=#]{1,3}\d{1,12}(?!\d)"
 _MENTIONED = regex(
     rf"(?![^\n]{{0,100}}?{_COUNTER}(?:\s?[/|]\s?\d| of \d))(?:(?!{_COUNTER})[^\n]){{0,200}}?"
     rf"(?:\b{_REMOV}(?:e[sd]?|ing)\b[^\n]{{0,80}}?{_KEPT}|{_KEPT}[^\n]{{0,80}}?\W{_REMOV}ed\b"
-    r"|\b(?:will|(?:scheduled|planned|expected) (?:to|for|at|by|in|until|end|start))\b"
+    r"|\b(?:will|next|(?:due|scheduled|planned|expected) (?:to|for|at|by|in|until|end|start)|(?:begin|end|start|stop"
+    r"|grow|rise|increase|double|drop|fall|decrease|halve|decay|switche|change|(?:un)?freeze|finishe|turn|goe)s)\b"
     rf"[^\n;|]{{0,80}}?{_COUNTER}(?!\.\d)"
     r"|\b(?:(?<!new )best|died|lost)\b[^\n]{0,80}?"
-    rf" (?:at|since|until|before|by|from) (?:(?:global|training) )?{_COUNTER}(?!\s?[/:]))"
+    rf" (?:at|since|until|before|by|from|in|of) (?:(?:global|training) )?{_COUNTER}(?!\s?[/:]))"
 )
 _NEW_ATTEMPT = regex(
     r"running entrypoint|running training|traceback \(most recent|exception ignored|\bresum(?:e|ed|ing)\b(?! normal)"
@@ -148,8 +154,8 @@ _SUCCEEDED = regex(
 # The end of another training, before the one that matters begins
 _OTHER_FINISHED = regex(
     r"(?<!training in )\bepoch \d"
-    r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}(?: ?(?:/|of) ?\d{1,3})?)"
-    r" training\b"
+    r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe"
+    r"|(?:stage|phase|fold|round|seed|trial) \d{1,3}(?: ?(?:/|of) ?\d{1,3})?)[\]):]{0,2} training\b"
 )
 _FINISHED_MESSAGE = regex(
     r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)"
@@ -189,7 +195,7 @@ class Bar(NamedTuple):
 
     Attributes:
         key: the words of its name without its numbers: equal for every redraw of the bar.
-        counts: steps | epochs | other work.
+        counts: steps | epochs | samples (or tokens, images and such, which are no steps) | other work.
         doing: whether its name is that of an activity other than training, which counts where nothing is measured.
         rate, scale, is_inverse: of the speed: its number, the thousand of `kit/s`, and whether it is `s/it`.
     """
@@ -229,15 +235,17 @@ class _Name:
 def _find_bar(piece: str, name_at: slice, bar: re.Match[str]) -> Bar:
     name, notes_at = piece[name_at].lower(), _stripped(piece, bar.span("notes"), " ,")
     unit, scale = _unit_of(bar["unit"] or "it/s")
-    unit = "" if _FRAME.match(name) else unit  # drawn after a line of a traceback
-    counts = "steps" if unit in _STEP_UNITS else "epochs" if unit in _EPOCH_UNITS else "other work"
+    counts = "steps" if unit in _STEP_UNITS else "epochs" if unit in _EPOCH_UNITS else "samples"
+    if OTHER_WORK.search(name) or _FRAME.match(name):  # drawn after a line of a traceback
+        counts = "other work"
+    signs = epoch_signs(f"{name} {bar['notes']}".lower())
     return Bar(
         name=name_at,
         in_name=_Name(name),
         key=" ".join(re.findall(r"[a-z]{2,}", name)),
         notes=notes_at,
         in_notes=find_fields(piece[notes_at].lower()),
-        counts="other work" if OTHER_WORK.search(name) else counts,
+        counts=counts,
         doing=_OTHER_DOING.search(name) is not None,
         done=slice(*bar.span("count")),
         total=slice(*bar.span("total")),
@@ -245,7 +253,7 @@ def _find_bar(piece: str, name_at: slice, bar: re.Match[str]) -> Bar:
         rate=slice(*bar.span("rate")) if bar["rate"] else None,
         scale=scale,
         is_inverse=(bar["unit"] or "").lower().startswith("s/"),
-        signs=epoch_signs(f"{name} {bar['notes']}".lower()),
+        signs=signs._replace(result=signs.result and counts != "samples"),
     )
 
 
@@ -273,6 +281,8 @@ def read_bar(piece: str, name: str, bar: Bar) -> dict[str, Any]:
     if count is None:
         return {}
     fields.update(_read_name(name, bar.in_name))
+    if bar.counts == "samples":
+        return {key: value for key, value in fields.items() if key in _OF_SAMPLES} if "loss" in fields else {}
     epochs = bar.counts == "epochs" or bar.in_name.is_of_epochs
     epochs = epochs or (fields.get("epoch"), fields.get("total_epochs")) == (count, total)
     scope = "job"

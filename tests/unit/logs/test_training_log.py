@@ -294,6 +294,12 @@ def test_an_evaluation_line_leaves_the_loss_alone() -> None:
         "iter 9: val loss 3.5, val time: 90.0 ms",
         "valid | step 9 | loss 3.5",
         '{"_type": "val_iter", "loss": 3.5}',
+        '{"event": "eval_batch", "step": 9, "loss": 3.5}',
+        '{"val": {"loss": 3.5, "step": 9}, "loss": 2.5}',
+        "dev: batch 9/20, loss = 3.5",
+        "[dev] batch 9/20 loss 3.5",
+        "held-out: 9/20 done, loss 3.5",
+        "验证集：step 9/20 loss 3.5",
         "  train_loss    =     3.5",
     ]:
         found = parse_progress(f"iter 8 step 2 | loss: 2.5\n{line}")
@@ -451,6 +457,11 @@ def test_a_counter_that_is_mentioned_beside_the_own_one_is_not_the_position() ->
         ("the rate will be halved at epoch 9", 90, 6),
         ("unfreezing is planned for step 99", 90, 6),
         ("the agent died at step 12", 90, 6),
+        ("the mask ratio drops to 0.5 at step 99", 90, 6),
+        ("eta refreshed, next one at step 99", 90, 6),
+        ("patience 2/9 (best: 0.25 in epoch 4)", 90, 6),
+        ("step 91, loss 0.5 (lowest 0.25 @ step 44)", 91, 6),
+        ("step 91, loss 0.5 (lowest 0.25, step 44)", 91, 6),
         ("stopped: best result at epoch 4, weights kept", 90, 6),
         ("epoch 7: removing old checkpoints", 90, 7),
         ("now at step 91", 91, 6),
@@ -527,7 +538,8 @@ def test_a_script_that_prints_its_end_after_an_exception_is_not_finished() -> No
     at_exit = "Exception ignored in: <function f at 0x7f>\nTraceback (most recent call last):\nOSError: closed\n"
     assert parse_progress(f"step 9/9 loss 0.5\nTraining finished.\n{at_exit}").finished is True
     assert parse_progress(f"step 9/9 loss 0.5\nTraining finished.\n{at_exit}{TRACEBACK}").finished is None
-    assert parse_progress("step 9/9 loss 0.5\nfold 2/5 training complete").finished is None
+    for stage in ("fold 2/5 training complete", "[phase 1/2] training finished", "seed 3: training done"):
+        assert parse_progress(f"step 9/9 loss 0.5\n{stage}").finished is None
 
 
 def test_a_bar_of_a_next_stage_replaces_that_of_the_stage_before() -> None:
@@ -543,6 +555,12 @@ def test_a_full_counter_is_not_the_job_when_an_epoch_before_the_last_follows() -
             assert (job_progress(parse_progress(f"{full}\n{line}")).fraction or 0) <= 0.25
     assert parse_progress(f"{bar(40, 40)}\nEpoch 4/4 loss 0.25").step == 40
     assert parse_progress(f"Epoch 0/3 loss 0.5\n{bar(40, 40)}\nEpoch 3/4 loss 0.25").step == 40
+
+
+def test_a_bar_of_samples_shows_a_loss_and_an_epoch_but_no_step() -> None:
+    found = parse_progress(bar(400, 900, name="Epoch 3/50:", rate="99.0img/s", notes=", loss (batch)=0.25"))
+    assert found == Progress(epoch=3, total_epochs=50, loss=0.25, epochs_done=2, epochs_planned=50)
+    assert parse_progress(bar(400, 900, rate="99.0img/s")) == Progress()
 
 
 def test_a_bar_of_inner_epochs_or_behind_a_traceback_is_not_the_job() -> None:
