@@ -56,7 +56,6 @@ _EPOCH_NAME = regex(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1
 _EPOCHS_NAME = regex(r"(?:^|\s)(?:epochs?|training epochs?)\s?:?\s*$")
 _STEPS_NAME = regex(r"[,\d] steps\s?:?\s*$")
 _TORCHTUNE_NAME = regex(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")
-_OF_SAMPLES = frozenset({"loss", "learning_rate", "grad_norm", "epoch", "total_epochs"})
 _NAME_FIELDS = frozenset({"loss", "learning_rate", "step", "epoch", "total_epochs"})
 _NOT_PROGRESS = regex(
     r"running entrypoint|\bresum(?:e|ed|ing)\b(?! normal)|\brestor(?:e|ed|ing)\b"
@@ -105,7 +104,8 @@ _MENTIONED = regex(
     rf" (?:at|since|until|before|by|from|in|of) (?:(?:global|training) )?{_COUNTER}(?!\s?[/:]))"
 )
 _NEW_ATTEMPT = regex(
-    r"running entrypoint|running training|traceback \(most recent|exception ignored|\bresum(?:e|ed|ing)\b(?! normal)"
+    r"running entrypoint|running training|traceback \(most recent|exception (?:ignored|was never)|logging error -"
+    r"|\bresum(?:e|ed|ing)\b(?! normal)"
 )
 # Work that draws an unnamed bar next
 _OTHER_WORK_BEGINS = regex(
@@ -184,8 +184,8 @@ _ROW = regex(r"[\s|]*\d[\s|\d,.:%+\-aefghilmnos]*")  # only what cells consist o
 # Texts of which a line contains one if it tells anything else than fields and rows
 _SIGNS = (
     *("train", "resum", "running ", "traceback", "cach", "generating", "sampling", "checking", "total ", "stop"),
-    *("ignored", "state:", "job ", "group", "success", "process ", "trial ", "sav", "wrote", "writ", "stor"),
-    "checkpoint",
+    *("ignored", "exception was", "logging error", "state:", "job ", "group", "success", "process ", "trial ", "sav"),
+    *("wrote", "writ", "stor", "checkpoint"),
 )
 _SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
 
@@ -282,7 +282,7 @@ def read_bar(piece: str, name: str, bar: Bar) -> dict[str, Any]:
         return {}
     fields.update(_read_name(name, bar.in_name))
     if bar.counts == "samples":
-        return {key: value for key, value in fields.items() if key in _OF_SAMPLES} if "loss" in fields else {}
+        return {key: fields[key] for key in fields.keys() & _NAME_FIELDS - {"step"}} if "loss" in fields else {}
     epochs = bar.counts == "epochs" or bar.in_name.is_of_epochs
     epochs = epochs or (fields.get("epoch"), fields.get("total_epochs")) == (count, total)
     scope = "job"

@@ -20,7 +20,7 @@ from training_monitor.core.regex import regex
 from training_monitor.core.results import PodState
 from training_monitor.logs.events import without_results
 from training_monitor.logs.shapes import by_shape, shape_of
-from training_monitor.logs.text import begins_traceback, log_pieces
+from training_monitor.logs.text import IGNORED, begins_traceback, log_pieces
 from training_monitor.logs.training_log import ProgressReader
 from training_monitor.targets.pods import describe_end
 from training_monitor.verdict import failure_table as table
@@ -39,11 +39,11 @@ _FROM_OUTSIDE = regex(table.FROM_OUTSIDE)
 _XID = regex(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
 _RETRIED = regex(
     r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of)"
-    r"|attempting to recover|skipping (?:this |the )?batch)"
+    r"|attempting to recover|skipping (?:this |the )?batch)|\b(?:ok|succe\w{2,8}|worked) (?:on|at|after) .{0,20}\btry\b"
     r"|^(?!.{0,80}\b(?:tip|hint|try|consider|options?|need|fix|suggest|by)\b).{0,80}\b(?:reduc|decreas|lower|halv)(?:ing|ed)"
     r" .{0,20}batch.{0,30}\b(?:to|from)\W{0,3}\d"
 )
-_RETRIED_CATEGORIES = ("network_error", "cuda_oom")
+_RETRIED_CATEGORIES = ("network_error", "nccl_network_error", "cuda_oom")
 _NEW_ATTEMPT = regex(
     r"\brunning training\b|running entrypoint|starting with jobenvironment|restarting (?:the )?worker group"
     r"|\bresum(?:e|ed|ing) (?:\w{1,20} )?from\b|\bstarting (?:training|attempt \d)|\battempt \d+:? (?:started|begins)"
@@ -52,7 +52,6 @@ _NEW_ATTEMPT = regex(
 _POSITION = ("step", "epoch", "epoch_step")
 _GRACE_ENDS = ("killed_sigkill", "sigterm")  # how a scheduler ends what it announced
 _CHAINED = regex(r"\b(?:during handling of the above exception|was the (direct cause) of the following exception)")
-_UNRAISABLE = regex(r"^\W*exception ignored (?:in|on)\b")
 _STATES = regex(r"\s*\|.*\|\s*|.*\b[1-9]\d* running\b.*")  # of tasks: a row of a table, or counts while some run
 _FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
 _SOURCE = regex(r"\s*(?:-{1,9}> ?\d+ |[│❱╭╰]|raise |\d+ +(?:raise|assert|if|except|return) )")
@@ -218,9 +217,9 @@ class _Evidence:
                 if any(each.category in _RETRIED_CATEGORIES for each in last):
                     self.found = [each for each in self.found if each not in last]
             if begins_traceback(line):
-                self._is_ignored = number > 0 and _UNRAISABLE.match(pieces[number - 1].lower()) is not None
+                self._is_ignored = number > 0 and IGNORED.match(pieces[number - 1].lower()) is not None
             is_ignored = self._is_ignored and (self._in_traceback or ends_traceback)
-            if is_source or is_ignored or _UNRAISABLE.match(line) or _NEVER.search(line):
+            if is_source or is_ignored or IGNORED.match(line) or _NEVER.search(line):
                 continue
             self._add(piece, line, told, ends_traceback)
             if self._reader is None and (self.found or self.unnamed):

@@ -193,12 +193,14 @@ _ABORTED = (
 )
 _JOB = r"(?:\[\d+\] ?[+-]?\s+(?:\d+\s+)?|\d+ ?行?\s?[:：]\s*\d+\s+|^\W*\d+\s+|^zsh: |\btasks? [\d,\-]{1,60}: )"
 
+_TIME = r"(?:wall(?:clock)? ?time|time limit|run time|\bmax(?:imum)?[ _]?(?:run|execution)[ _]?time)"
 _FATAL = r"(?<!non)(?<!non-)(?<!non )fatal"
 
 
 def _exited(codes: str) -> str:
     """Match `exitcode  : -9`, `exit status 137` or `return code = -11`: how launchers report one of these codes."""
-    return rf"(?:exit(?:ed|ing)?(?: with)?(?: exit)?|return) ?(?:code|status)[:= ]{{1,5}}(?:{codes})\b"
+    reported = r"(?:exit(?:ed|ing)?(?: with)?(?: exit)?|return) ?(?:code|status)[:= (]{1,5}|\bexited with "
+    return rf"(?:{reported}|^make\S{{0,5}}: .{{1,200}}\berror )(?:{codes})\b"
 
 
 def _by_shell(words: str) -> str:
@@ -210,17 +212,17 @@ SIGNATURES = tuple(
     for row in (
         # ------------------------------------------------ ended from outside, as stated
         (DECREED, "preemption",
-         r"due to preemption|due to job requeue|\bpreempted worker\b"
-         r"|system (?:will power off|is going down|will reboot)|\bterm_preempt|\bjob (?:is|was) (?:being )?preempted"
-         r"|preempted to accommodate"),
+         r"due to preemption|due to job requeue|\brequeue?(?:ing|d) (?:the |this )?job\b|\bexiting for requeue"
+         r"|\bpreempted worker\b|system (?:will power off|is going down|will reboot)|\bterm_preempt"
+         r"|\bjob (?:is|was) (?:being )?preempted|preempted to accommodate"),
         (DECREED, "node_lost",
          r"due to node failure|cancelled at .{0,60}due to node|\bnode_fail\b|^srun: error: node failure on"
          r"|^srun: error: task launch for .{0,60} failed on node", _RESTART),
         (DECREED, "time_limit",
          r"due to time limit|\b(?:job|service) .{0,40}reached (?:its )?(?:run ?time )?time limit|deadlineexceeded"
          r"|longer than (?:the )?specified deadline|\bterm_runlimit\b|^timeout: sending signal"
-         r"|(?:wall(?:clock)? ?time|time limit|run time) .{0,40}exceed"
-         r"|exceed(?:ed|s|ing) .{0,30}(?:wall(?:clock)? ?time|time limit|run time)|enforced h_rt"),
+         rf"|\bjob .{{0,30}}took longer than|{_TIME}.{{0,40}}exceed|exceed(?:ed|s|ing) .{{0,30}}{_TIME}|enforced h_rt"
+         r"|\bjob (?:has )?timed out\b"),
         (DECREED, "preemption",
          r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
          r"|instance (?:\w{1,30}-\S{1,40} )?(?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
@@ -241,8 +243,7 @@ SIGNATURES = tuple(
          r"reason:?\s*evicted|\bpod .{0,120}evicted|\bevicting pod|tainteviction|taintmanagereviction"
          r"|marking for deletion pod|low on resource: ?\w|had condition: \[\w{1,20}pressure"),
         (DECREED, "node_lost",
-         r"\bnodenotready\b|\bnode is not ready"
-         r"|\blost (?:communication|contact) with (?:a |the )?(?:remote )?(?:daemon|node|host)"
+         r"\bnodenotready\b|\bnode is not ready|\blost (?:communication|contact) with .{0,20}(?:daemon|node|host)\b"
          r"|\bnode (?:\S{1,80} )?(?:is|became|went) (?:unreachable|not responding)"),
         # ------------------------------------------------ a device is broken
         (HARDWARE, "ecc_error",
@@ -305,7 +306,9 @@ SIGNATURES = tuple(
          r"|resourceexhaustederror"
          r"|(?:nccl.{0,80}|^)(?:cuda|hip) failure:? (?:2\b|'out of memory')"
          r"|allocator .{0,40}ran out of memory|mps backend out of memory"
-         r"|tried to allocate \d.{0,60}(?:gpu|cuda)|not enough (?:gpu|cuda|vram) memory"
+         r"|tried to allocate \d.{0,60}(?:gpu|cuda)|(?:not enough|insufficient) (?:vram|(?:gpu|cuda|vram) memory)"
+         r"|(?:/cuda/\S{1,120}|\.cuh?):\d+: .{0,40}(?:memory allocation error|out of memory)|cudamalloc failed"
+         r"|dst tensor is not initialized"
          r"|\bdevice\b.{0,200}\bmemory (?:isn't|is not|not) enough|resource_exhausted\b"
          r"|error out of memory at line|would exceed allowed memory|runtimeerror: not enough memory"
          r"|torch\.cuda\.outofmemoryerror"
@@ -326,7 +329,8 @@ SIGNATURES = tuple(
         (CAUSE, "host_oom",
          r"oom-kill:"
          r"|oom[-_ ]kill(?:er)?\b(?! score)(?!\.?$).{0,80}(?:process|event|constraint|invoked|task|killed|detected)"
-         r"|out of memory: killed process|invoked oom-killer|memory cgroup out of memory|oomkilled|oom_kill event"
+         r"|out of memory: killed process|invoked oom-killer|memory cgroup out of memory|oom_kill event"
+         r"|oomkilled(?!\W{1,4}(?:false|no)\b)|allocate more memory than|crashed .{0,30}\bavailable ram"
          r"|detected \d+ oom|oom killed|killed by the (?:cgroup )?oom|outofmemory(?:error)?: task was killed"
          r"|was killed due to the node running low on memory|killed .{0,120}due to memory (?:pressure|used)"
          r"|worker\(s\) were killed due to.{0,60}(?:low on memory|memory)"
@@ -352,7 +356,8 @@ SIGNATURES = tuple(
          r"|(?:forbidden|unauthorized|permissiondenied|unauthenticated): 40[13]\b"
          r"|not logged in|\b40[13] (?:forbidden|unauthorized)|does not appear to have a file named"
          r"|offlinemodeisenabled|is not a local folder and is not a valid|unable to locate credentials"
-         r"|nocredentialserror|no token found|could not automatically determine credentials"),
+         r"|nocredentialserror|no token found|credentials were not found"
+         r"|could not automatically determine credentials"),
         (CAUSE, "port_in_use",
          r"address already in use|eaddrinuse|port \d+ is (?:already )?in use"),
         (CAUSE, "rendezvous_timeout",
@@ -391,10 +396,11 @@ SIGNATURES = tuple(
          r"|could not find a version that satisfies|no matching distribution"
          r"|duplicate gpu detected|invalid usage \(run with"),
         (CAUSE, "missing_module",
-         r"no module named|\bimportlib\.metadata|cannot import name"),
+         r"no module named [\w.'\"-]{1,80}(?:;.*)?\W*$|\bimportlib\.metadata|cannot import name"),
         (CAUSE, "interrupted",
          r"^\W*keyboardinterrupt\b|received sigint\b|interrupted by user|aborted by user|cancelled by user"
-         r"|\bscancel\b|signals\.sigint|received 2 death signal|got signal: 2\b|detected keyboardinterrupt"),
+         r"|\bscancel\b|signals\.sigint|received 2 death signal|got signal: 2\b|detected keyboardinterrupt"
+         rf"|{_exited('130')}"),
         (CASCADE, "nccl_network_error",
          r"exited or there was a network error"
          r"|(?:\bnccl warn|processgroup|\bgloo\b|distbackenderror).{0,400}(?:timed out|refused|no route|unreachable)"),
@@ -472,7 +478,8 @@ SIGNATURES = tuple(
         (DEATH, "dataloader_worker",
          r"dataloader worker .{0,60}(?:exited|killed)"),
         (DEATH, "external_cancel",
-         r"cancelled at(?!.{0,60}due to task failure)|canceled by|job .{0,40}cancelled\b"),
+         r"cancelled at(?!.{0,60}due to task failure)|canceled by|\bjob killed by (?:its |the )?(?:owner|user)\b"
+         r"|job .{0,40}cancelled\b"),
         # ------------------------------------------------ other ranks notice
         (CASCADE, "sigterm",
          rf"{_by_shell(_TERMINATED)}|{_JOB}(?:{_ENDED})(?!\w)|"

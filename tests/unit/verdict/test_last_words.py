@@ -151,6 +151,8 @@ GOES_ON = [
     "Test error: 4.25%\nval_error = 0.2",
     f"{STEPS}WARNING: The grad norm is nan. Skipping updating the model.",
     f"{STEPS}Exception ignored in: <function Loader.__del__ at 0x7f>\n{traceback('AssertionError: no child')}",
+    f"{STEPS}--- Logging error ---\n{traceback('TypeError: not all arguments converted')}\nCall stack:",
+    f"{STEPS}Future exception was never retrieved\nfuture: <Future exception=OSError()>\n{traceback('OSError: x')}",
     f"{STEPS}process 7 exited with code 0",
     "| trial_7 | ERROR   | 10.0.0.1:42 |\nNumber of trials: 9 (1 ERROR, 2 RUNNING)",
 ]  # fmt: skip
