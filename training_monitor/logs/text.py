@@ -82,8 +82,9 @@ _WORDINGS = tuple(
         ),
         (("[",), rf"(?<![\w\]]){_BRACKET}\s?(?={_BRACKET}[^\n]{{0,150}}?(?:loss|\blr\b|\beta\b))", r"epoch \1/\2 "),
         (
-            ("': {", '": {'),
-            r"[\"'](?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev)(?:_\w{1,20})?[\"']: ?\{[^{}\n]{0,2000}\}",
+            ("': {", '": {', "best", "lowest", "next "),  # of an evaluation, or of another step
+            r"[\"'](?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev)(?:_\w{1,20})?[\"']: ?\{[^{}\n]{0,2000}\}"
+            r"|(?<!new )\b(?:best|lowest|next)\b[^\n;|]{1,40}?(?:\b(?:at|in|of)|[@(]) ?(?:ep|epoch|step|iter) \d{1,12}",
             "",
         ),
         (("training",), r"(?:^|(?<=\] ))training\s{1,4}(?=\[\s{0,9}\d{1,12}/)", "step "),

@@ -425,6 +425,8 @@ def test_a_decimal_comma_is_one_where_it_cannot_group_thousands() -> None:
     assert parse_progress("step 12,34/100 loss 0,5") == Progress(loss=0.5)
     assert parse_progress("step 2,500/100 loss 0,5") == Progress(loss=0.5)
     assert parse_progress("step 7/100,5 loss 0,5") == Progress(7, 100, loss=0.5)
+    for count in ("12'300/45'000", "12’300/45’000", "12 300 / 45 000", "12.5M/50M"):
+        assert parse_progress(f"step {count} loss 0.5") == Progress(loss=0.5)
 
 
 def test_a_position_counts_although_words_of_removal_or_an_end_stand_beside_it() -> None:
@@ -457,6 +459,8 @@ def test_a_counter_that_is_mentioned_beside_the_own_one_is_not_the_position() ->
         ("the rate will be halved at epoch 9", 90, 6),
         ("unfreezing is planned for step 99", 90, 6),
         ("the agent died at step 12", 90, 6),
+        ("step 91, loss 0.5, next save at step 99", 91, 6),
+        ("loss 0.5, best 0.25 (ep 4)", 90, 6),
         ("the mask ratio drops to 0.5 at step 99", 90, 6),
         ("eta refreshed, next one at step 99", 90, 6),
         ("patience 2/9 (best: 0.25 in epoch 4)", 90, 6),
