@@ -645,7 +645,8 @@ def _read_counter(counter: _Counter, line: str, fields: dict[str, Any]) -> bool:
     total = int(line[counter.total_at].replace(",", "")) if counter.total_at else None
     if total is not None and step > total and (counter.name == "batch" or "," in text):  # `by batch 512/256`, `1,250/3`
         return False
-    if counter.is_micro and total and _beside_epoch(fields, step, total):
+    of_epoch = counter.name == "batch" and "epoch" in fields and fields.get("total_epochs") != 1
+    if total and (of_epoch or (counter.is_micro and _beside_epoch(fields, step, total))):
         fields["epoch_step"], fields["epoch_steps"] = step, total
         return True
     fields["step"], fields["counter"] = step, counter.name

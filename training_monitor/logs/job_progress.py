@@ -37,6 +37,7 @@ _RESULT = regex(
     r"|\btotal time\b|\bepoch\s?[:#]?\s{0,3}\[?\d{1,9}(?:/\d{1,9})?\]?:?,? (?:is |has |was )?"
     r"(?:took|finished|completed?|done|ended)\b|\b(?:finished|completed|end of) (?:training )?epoch\b"
 )
+_PERCENT = regex(r"\bepochs?\W{0,3}\d{1,9}(?:/\d{1,9})?[^\w%]{1,80}\d{1,2}(?:\.\d{1,9})? ?%(?! acc)")  # below 100
 _KERAS_EPOCH_END = regex(r"(?:^|\s)(\d{1,9})/\1 (?:\[={1,80}\] )?- \d")
 _KERAS_BAR = regex(r"\d/\d{1,9} (?:\[={1,80}\] )?- \d")
 _FEWEST_SAMPLES = 4  # samples of a log that suffice to show what its counter counts
@@ -60,7 +61,7 @@ def epoch_signs(text: str, shows_fields: bool = True) -> EpochSigns:
     return EpochSigns(
         from_zero=shows_fields and _FROM_ZERO.search(text) is not None,
         fraction=shows_fields and _FRACTION.search(text) is not None,
-        result=shows_fields and _RESULT.search(text) is not None,
+        result=shows_fields and _RESULT.search(text) is not None and not _PERCENT.search(text),
         may_end=_KERAS_BAR.search(text) is not None,
     )
 

@@ -160,6 +160,18 @@ def test_lines_and_announced_totals_of_epochs_are_read() -> None:
     assert (found.step, found.total_steps, found.total_epochs) == (None, 1200, 3)
 
 
+def test_a_percentage_or_a_batch_of_an_epoch_is_not_its_end_nor_the_job() -> None:
+    for line, done in [
+        ("Epoch 3/8 ━━━╸━━━ 45% 0:01:12 loss=0.5", 2),
+        ("Epoch 3/8 (45%) loss 0.5", 2),
+        ("Epoch 3/8 100% loss 0.5", 3),
+        ("Epoch 3/8 | 45% acc | loss 0.5", 3),
+        ("Epoch 3/8 | rate 0.1 | batch 40/100 | loss 0.5", 2.4),
+    ]:
+        assert job_progress(parse_progress(line)).epoch == pytest.approx(done)
+    assert parse_progress("Epoch 1/1 | rate 0.1 | batch 40/100 | loss 0.5").total_steps == 100
+
+
 def test_the_remaining_time_says_whether_it_ends_with_the_job_or_the_epoch() -> None:
     job = parse_progress(bar(10, 100))
     assert (job.eta_seconds, job.eta_scope) == (90, "job")
