@@ -299,19 +299,16 @@ SIGNATURES = tuple(
         (CAUSE, "cuda_oom",
          r"\b(?:cuda|hip|npu|xpu|mps|musa|mlu|gpu|vram|hbm|device)(?: error:)? out of memory"
          r"|out of memory .{0,30}\b(?:gpu|npu|device|hbm)\b|outofmemoryerror: (?:out of memory allocating|cuda)"
-         r"|torch\.outofmemoryerror|\bcuda (?:driver |runtime )?(?:call|error)\b.{0,120}\bout of memory"
-         r"|cudaerrormemoryallocation|cuda_error_out_of_memory|cublas_status_alloc_failed|hip out of memory"
+         r"|torch(?:\.cuda)?\.outofmemoryerror|\bcuda (?:driver |runtime )?(?:call|error)\b.{0,120}\bout of memory"
+         r"|cudaerrormemoryallocation|cuda_error_out_of_memory|cublas_status_alloc_failed|cudamalloc failed"
          r"|cublas_status_not_initialized|cudnn_status_alloc_failed|cudnn_status_not_initialized"
-         r"|oom when allocating|failed to allocate memory for device|xpu out of memory|out of gpu memory"
-         r"|resourceexhaustederror"
+         r"|oom when allocating|failed to allocate memory for device|out of gpu memory|resourceexhaustederror"
          r"|(?:nccl.{0,80}|^)(?:cuda|hip) failure:? (?:2\b|'out of memory')"
-         r"|allocator .{0,40}ran out of memory|mps backend out of memory"
+         r"|allocator .{0,40}ran out of memory|mps backend out of memory|dst tensor is not initialized"
          r"|tried to allocate \d.{0,60}(?:gpu|cuda)|(?:not enough|insufficient) (?:vram|(?:gpu|cuda|vram) memory)"
-         r"|(?:/cuda/\S{1,120}|\.cuh?):\d+: .{0,40}(?:memory allocation error|out of memory)|cudamalloc failed"
-         r"|dst tensor is not initialized"
+         r"|(?:/cuda/\S{1,120}|\.cuh?):\d+: .{0,40}(?:memory allocation error|out of memory)"
          r"|\bdevice\b.{0,200}\bmemory (?:isn't|is not|not) enough|resource_exhausted\b"
          r"|error out of memory at line|would exceed allowed memory|runtimeerror: not enough memory"
-         r"|torch\.cuda\.outofmemoryerror"
          r"|no executable batch size found|no available memory for the cache blocks"),
         (CAUSE, "checkpoint_corrupt",
          r"failed finding central directory|pytorchstreamreader failed|safetensorerror|safetensors_rust"
@@ -356,8 +353,7 @@ SIGNATURES = tuple(
          r"|(?:forbidden|unauthorized|permissiondenied|unauthenticated): 40[13]\b"
          r"|not logged in|\b40[13] (?:forbidden|unauthorized)|does not appear to have a file named"
          r"|offlinemodeisenabled|is not a local folder and is not a valid|unable to locate credentials"
-         r"|nocredentialserror|no token found|credentials were not found"
-         r"|could not automatically determine credentials"),
+         r"|nocredentialserror|no token found|automatically determine credentials|credentials were not found"),
         (CAUSE, "port_in_use",
          r"address already in use|eaddrinuse|port \d+ is (?:already )?in use"),
         (CAUSE, "rendezvous_timeout",
