@@ -19,7 +19,10 @@ from training_monitor.logs.shapes import MOST_SHAPES, by_shape, shape_of
 from training_monitor.logs.text import as_whole, joined, parse_duration, parts_in_known_words, places_of
 
 _COMMA = r"\d{1,15},(?!\d{3}(?!\d))\d{1,20}(?![.,]\d)"  # of a decimal, unless three digits follow
-_NUMBER = rf"[+-]?(?:(?:{_COMMA}|\d{{1,15}}(?:,\d{{3}}){{0,4}}(?:\.\d{{0,20}})?)(?:e[+-]?\d{{1,4}})?|nan|inf(?:inity)?)"
+_NUMBER = (
+    rf"[+-]?(?:(?:{_COMMA}|\d{{1,15}}(?:[,_]\d{{3}}){{0,4}}(?:\.\d{{0,20}})?)(?:e[+-]?\d{{1,4}})?|nan|inf(?:inity)?)"
+)
+_WHOLE = r"(?![\d_]|[.'’]\d|,\d{3}|e\d|[kmgb]\b)"  # after a total: `100k` is not 100
 # Before a counter that is not the position of the job, if the line has another one
 _ASIDE = regex(
     r"(?:\([^()\n]{0,80}|@\s?|\b(?:at|since|best|next|last|prev(?:ious)?|target|micro|accum\w{0,12}|inner|rollout|sampl\w{1,8}|diffusion)"
@@ -31,7 +34,7 @@ _PAIR = regex(
     r"(?<![\w/.\-])([a-z][\w/.\-]{0,80}(?:\([\w/ ]{1,20}\))?)[\"']?(?:\s{0,20}(?:::|[:=|│])\s{0,20}|\s{1,40})"
     r"(?:tensor|array|(?:np\.)?float\d\d)?[\"'(\[#]{0,2}\s{0,12}"
     rf"({_NUMBER})\s?(ms\b|s\b|k\b)?(?!\w|[.'’]\d|[:\-]\d\d| \d\d\d ?/)(?:\s{{0,6}}(?:/|\(?\b(?:out )?of\b)\s{{0,12}}"
-    r"(\d{1,3}(?:,\d{3}){1,5}(?!\d)|\d{1,19}))?"
+    rf"((?:\d{{1,3}}(?:[,_]\d{{3}}){{1,5}}|\d{{1,19}}){_WHOLE}))?"
 )
 _RATE = regex(
     r"(?<![\w.+])(\d{1,12}(?:,\d{3}){0,4}(?:\.\d{1,20})?(?:e[+-]\d{1,3})?)(k?)\s?"
@@ -60,7 +63,7 @@ _TIMM_EPOCH = regex(
 )
 _INSIDE_EPOCH = regex(
     r"[\s,|:\-]{0,6}\[?(?:(steps?|iter|iteration|batch)\s{0,2}[:=]?\s{0,3})?"
-    r"[\[(]?\s{0,12}(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})"
+    rf"[\[(]?\s{{0,12}}(\d{{1,12}})\s{{0,3}}/\s{{0,3}}(\d{{1,12}}){_WHOLE}"
 )
 _BATCH_OF_EPOCH = regex(
     r"[\s,;|:\-\[\])]{0,6}(?:mini-?)?batch(?:[_ ]?(?:idx|index|id|number|no))?\s{0,2}[:=#]?\s{0,3}\[?(\d{1,12})"

@@ -87,8 +87,8 @@ _MEASURED = regex(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
 _NUMBERED_STAGE = regex(r"^\W{0,10}step \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
 _TRANSFER = regex(r"\b\d{1,6}(?:\.\d{1,3})? ?[kmgt]i?b/s\b")  # gsutil, rclone, wget
 _STAGE_OF_WORK = regex(
-    r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d|(?:current best|no improvement|lr"
-    r"|(?:last|next) [a-z]{4,12}|learning.rate)\b[^\n]{0,60}?(?:\bat|since|@|[(:]) ?(?:epoch|step)"
+    r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d"
+    r"|(?:lr|last [a-z]{4,12}|learning.rate)\b[^\n]{0,60}?(?:\bat|since|@|[(:]) ?(?:epoch|step)"
 )
 _KEPT = r"\b(?:checkpoint|ckpt|snapshot|file|folder|model|weights)"
 _REMOV = r"(?:remov|delet|prun|purg)"
@@ -99,9 +99,7 @@ _MENTIONED = regex(
     rf"(?:\b{_REMOV}(?:e[sd]?|ing)\b[^\n]{{0,80}}?{_KEPT}|{_KEPT}[^\n]{{0,80}}?\W{_REMOV}ed\b"
     r"|\b(?:will|next|(?:due|scheduled|planned|expected) (?:to|for|at|by|in|until|end|start)|(?:begin|end|start|stop"
     r"|grow|rise|increase|double|drop|fall|decrease|halve|decay|switche|change|(?:un)?freeze|finishe|turn|goe)s)\b"
-    rf"[^\n;|]{{0,80}}?{_COUNTER}(?!\.\d)"
-    r"|\b(?:(?<!new )best|died|lost)\b[^\n]{0,80}?"
-    rf" (?:at|since|until|before|by|from|in|of) (?:(?:global|training) )?{_COUNTER}(?!\s?[/:]))"
+    rf"[^\n;|]{{0,80}}?{_COUNTER}(?!\.\d))"
 )
 _NEW_ATTEMPT = regex(
     r"running entrypoint|running training|traceback \(most recent|exception (?:ignored|was never)|logging error -"

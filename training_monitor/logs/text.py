@@ -82,9 +82,10 @@ _WORDINGS = tuple(
         ),
         (("[",), rf"(?<![\w\]]){_BRACKET}\s?(?={_BRACKET}[^\n]{{0,150}}?(?:loss|\blr\b|\beta\b))", r"epoch \1/\2 "),
         (
-            ("': {", '": {', "best", "lowest", "next "),  # of an evaluation, or of another step
+            ("': {", '": {', "best", "lowest", "next ", "no impr", "died", "lost"),  # an evaluation, or another step
             r"[\"'](?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev)(?:_\w{1,20})?[\"']: ?\{[^{}\n]{0,2000}\}"
-            r"|(?<!new )\b(?:best|lowest|next)\b[^\n;|]{1,40}?(?:\b(?:at|in|of)|[@(]) ?(?:ep|epoch|step|iter) \d{1,12}",
+            r"|(?<!new )\b(?:best|lowest|next|no improvement|died|lost)\b[^\n;|]{1,80}?(?:\b(?:at|in|of|by|from"
+            r"|since|until|before)|[@(]) ?(?:(?:global|training)[_ ])?(?:ep|epoch|step|iter) \d{1,12}(?!\s?[/:])",
             "",
         ),
         (("training",), r"(?:^|(?<=\] ))training\s{1,4}(?=\[\s{0,9}\d{1,12}/)", "step "),

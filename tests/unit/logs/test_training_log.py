@@ -437,6 +437,10 @@ def test_a_decimal_comma_is_one_where_it_cannot_group_thousands() -> None:
     assert parse_progress("step 12,34/100 loss 0,5") == Progress(loss=0.5)
     assert parse_progress("step 2,500/100 loss 0,5") == Progress(loss=0.5)
     assert parse_progress("step 7/100,5 loss 0,5") == Progress(7, 100, loss=0.5)
+    assert parse_progress("step 12_300/45_000 loss 0.5") == Progress(12300, 45000, loss=0.5)
+    for total in ("100k", "1.5k", "2M", "1e5", "45'000"):
+        for line in (f"step 80/{total} loss 0.5", f"epoch 3 | step 80 of {total} | loss 0.5"):
+            assert (parse_progress(line).step, parse_progress(line).total_steps) == (80, None)
     for count in ("12'300/45'000", "12’300/45’000", "12 300 / 45 000", "12.5M/50M"):
         assert parse_progress(f"step {count} loss 0.5") == Progress(loss=0.5)
 
