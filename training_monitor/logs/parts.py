@@ -63,16 +63,17 @@ _NOT_PROGRESS = regex(
     r"|\bload(?:ed|ing)\b[^\n|:=,]{0,200}\b(?:model|weights|state)\b"
     r"|\bcontinu(?:e|ing) (?:training )?from\b|\b(?:namespace|arguments?|config|configuration)\s?[({=]"
     r"|^\s*(?:[+$] )?(?:python\d?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
-    r"|(?:epoch|iter)\s?\((?:val|test)\)|\bbox\(p\b|\bsaving dict for\b|\bprogress on:\s?(?:val|eval|test)"
+    r"|(?:epoch|iter)[\s\d/]{0,12}\((?:val|valid|validation|eval|test|dev)\)|\bbox\(p\b|\bsaving dict for\b"
     r"|^\W{0,4}best\b[^\n]{0,60}?(?: at|@|[(:]) ?(?:epoch|step|iter)|(?:^|[:\]\-] )(?:last|latest|best) checkpoint\b"
     r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}|(?:^|[\]\d] )(?:wandb|swanlab|neptune|mlflow|comet \w{4,8}):|\bschedule: "
     r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
     r"|[\"'](?:_?type|mode|split|phase|stage|event|kind|subset)[\"']: ?[\"'](?:val|eval|test)"
-    r"|\bgen(?:eration)? throughput\b"
+    r"|\bgen(?:eration)? throughput\b|\bprogress on:\s?(?:val|eval|test)"
 )
 _EVALUATION_WORDS = (
     r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv|(?:hold|held)-?out"
-    r"|dev(?=:|[ -]?set\b|\]? (?:batch|loss|acc|\d))(?:[ -]?set)?|(?:验证|驗證|评估|测试|検証|評価|검증|평가)集?)"
+    r"|(?:验证|驗證|评估|测试|検証|評価|검증|평가)集?"
+    r"|dev(?=:(?! ?step)|[ -]?set\b|\]? (?:batch|loss|acc|\d{1,9}/\d{1,9}(?![/\d])))(?:[ -]?set)?)"
 )
 # A line whose message begins with these words is about evaluation; `val loss` is only one number in a line
 _EVALUATION_LINE = regex(
