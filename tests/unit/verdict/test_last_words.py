@@ -154,6 +154,7 @@ GOES_ON = [
     f"{STEPS}--- Logging error ---\n{traceback('TypeError: not all arguments converted')}\nCall stack:",
     f"{STEPS}Future exception was never retrieved\nfuture: <Future exception=OSError()>\n{traceback('OSError: x')}",
     f"{STEPS}process 7 exited with code 0",
+    f"{STEPS}process 7 exited with 0",
     "| trial_7 | ERROR   | 10.0.0.1:42 |\nNumber of trials: 9 (1 ERROR, 2 RUNNING)",
 ]  # fmt: skip
 
