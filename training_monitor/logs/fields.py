@@ -19,9 +19,7 @@ from training_monitor.logs.shapes import MOST_SHAPES, by_shape, shape_of
 from training_monitor.logs.text import as_whole, joined, parse_duration, parts_in_known_words, places_of
 
 _COMMA = r"\d{1,15},(?!\d{3}(?!\d))\d{1,20}(?![.,]\d)"  # of a decimal, unless three digits follow
-_NUMBER = (
-    rf"[+-]?(?:(?:{_COMMA}|\d{{1,15}}(?:[,_]\d{{3}}){{0,4}}(?:\.\d{{0,20}})?)(?:e[+-]?\d{{1,4}})?|nan|inf(?:inity)?)"
-)
+_NUMBER = rf"[+-]?(?:(?:{_COMMA}|\d{{1,15}}(?:[,_]\d\d\d){{,4}}(?:\.\d{{,20}})?)(?:e[+-]?\d{{1,4}})?|nan|inf(?:inity)?)"
 _WHOLE = r"(?![\d_]|[.'’]\d|,\d{3}|e\d|[kmgb]\b)"  # after a total: `100k` is not 100
 # Before a counter that is not the position of the job, if the line has another one
 _ASIDE = regex(

@@ -112,7 +112,7 @@ class EpochCount:
 
     def restart(self) -> None:
         """Forget the job's position: another attempt begins."""
-        self.epoch = self.done = self.step = self.counted_in = self.reported = None
+        self.epoch = self.done = self.step = self.steps = self.counted_in = self.reported = None
         self.before = 0
 
     def learn_from_samples(self, counters: Sequence[tuple[float | None, int | None, int | None]]) -> EpochCount:

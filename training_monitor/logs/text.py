@@ -88,6 +88,7 @@ _WORDINGS = tuple(
             r"|since|until|before)|[@(]) ?(?:(?:global|training)[_ ])?(?:ep|epoch|step|iter) \d{1,12}(?!\s?[/:])",
             "",
         ),
+        (("/",), r"\b((?:stage|phase|fold) \d{1,3}/\d{1,3}\b[^\n]{1,80}?\b(?:epoch|step) \d{1,9})/\d{1,9}", r"\1"),
         (("training",), r"(?:^|(?<=\] ))training\s{1,4}(?=\[\s{0,9}\d{1,12}/)", "step "),
         (("[train",), r"(?:^|(?<=\]))\s?\[train(?:ing)?\]\s?\((\d{1,12}/\d{1,12})\)", r" step \1 "),
         (("train: [",), r"(?<!\w)train: \[(\d{1,9})\](?=\[\d{1,12}/)", r"epoch: [\1]"),

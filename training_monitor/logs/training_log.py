@@ -325,6 +325,8 @@ class ProgressReader:
         total, job, measured = fields["total_steps"], self.job, "loss" in fields or "learning_rate" in fields
         if total is None:
             return True
+        if job is None and not key and not measured and total < (self.epochs.steps or 0):
+            return False  # shorter than an epoch of the training, which has counters of its own
         if job is None or total != job.total:
             if not key and self.other_begins:
                 self.other_begins, self.other_total = False, total

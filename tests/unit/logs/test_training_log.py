@@ -581,6 +581,19 @@ def test_a_full_counter_is_not_the_job_when_an_epoch_before_the_last_follows() -
     assert parse_progress(f"Epoch 0/3 loss 0.5\n{bar(40, 40)}\nEpoch 3/4 loss 0.25").step == 40
 
 
+def test_a_bar_shorter_than_an_epoch_that_was_counted_is_not_the_job() -> None:
+    for epoch in [bar(80, 80, name="Epoch 1/4:", notes=", loss=0.5"), "Epoch 1/4 batch 80/80 loss 0.5"]:
+        assert job_progress(parse_progress(f"{epoch}\n{bar(20, 20)}")).fraction == 0.25
+        assert parse_progress(f"{epoch}\nResuming from epoch 1\n{bar(5, 20)}").step == 5
+
+
+def test_what_counts_a_stage_or_fold_is_not_the_total_of_the_job() -> None:
+    for line in ["[stage 1/3] epoch 5/5 loss 0.5", "fold 2/4 | step 300/300 | loss 0.5"]:
+        assert job_progress(parse_progress(line)).fraction is None
+    found = parse_progress("fold 2/4 epoch 5/9 batch 3/40 loss 0.5")
+    assert (found.epoch, found.total_epochs, found.epoch_step, found.epoch_steps) == (5, None, 3, 40)
+
+
 def test_a_bar_of_samples_shows_a_loss_and_an_epoch_but_no_step() -> None:
     found = parse_progress(bar(400, 900, name="Epoch 3/50:", rate="99.0img/s", notes=", loss (batch)=0.25"))
     assert found == Progress(epoch=3, total_epochs=50, loss=0.25, epochs_done=2, epochs_planned=50)
