@@ -12,6 +12,7 @@ ALL_WORKERS ?= $(shell expr $(CORES) \* 3)
 PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
+INSTALL ?= $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # The file is made last, so it says that the environment is complete; in it are the extras installed so far.
 STAMP := $(VENV)/.installed
 INSTALLED := $(shell cat '$(STAMP)' 2>/dev/null)
@@ -71,7 +72,7 @@ $(STAMP): setup.cfg pyproject.toml $(if $(MISSING),FORCE)
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "make: $(PYTHON) lacks venv or ensurepip; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]' $(QUOTED_EXTRAS)
+	$(INSTALL) -e '.[test]' $(QUOTED_EXTRAS)
 	@echo '$(sort $(INSTALLED) $(TEST_EXTRAS))' > $(STAMP)
 
 FORCE:

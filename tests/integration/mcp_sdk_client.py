@@ -1,4 +1,4 @@
-"""A program for the environments of tests/mcp_clients.py: the SDK's own client lists and calls tools.
+"""A program for the environments of tests/old_tools.py: the SDK's own client lists and calls tools.
 
 It reads `{"command": [...], "mode": "handshake" | "2026-07-28", "calls": [[tool, arguments], ...]}` on stdin, and
 writes what it got as JSON.

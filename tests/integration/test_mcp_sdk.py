@@ -15,7 +15,7 @@ from tests.images import png
 from tests.integration.conftest import Pod, Surroundings, wait_until
 from tests.loopback.vast import VastApi
 from tests.mcp_client import ROOT
-from tests.mcp_clients import python_of
+from tests.old_tools import program_of
 from training_monitor.agents.mcp import table
 from training_monitor.cli.commands.mcp import open_tools
 from training_monitor.jobs.jobs import check_job_status
@@ -31,7 +31,7 @@ def ask_sdk(version: str, mode: str, calls: list[list[Any]], *options: str) -> A
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     asked = {"command": command, "mode": mode, "calls": calls, "environment": environment}
     done = subprocess.run(
-        [str(python_of(version)), str(PROGRAM)],
+        [str(program_of("mcp", version)), str(PROGRAM)],
         input=json.dumps(asked),
         capture_output=True,
         text=True,
