@@ -66,13 +66,14 @@ clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Compat: a path, instead of an import hook that costs each start of Python 15 ms.
 $(STAMP): setup.cfg pyproject.toml $(if $(MISSING),FORCE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "make: $(PYTHON) is not Python 3.10 or later; name one: make PYTHON=python3.12 test" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "make: $(PYTHON) lacks venv or ensurepip; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(INSTALL) -e '.[test]' $(QUOTED_EXTRAS)
+	$(INSTALL) --config-settings editable_mode=compat -e '.[test]' $(QUOTED_EXTRAS)
 	@echo '$(sort $(INSTALLED) $(TEST_EXTRAS))' > $(STAMP)
 
 FORCE:
