@@ -716,7 +716,7 @@ def test_a_metric_before_the_first_epoch_costs_no_history(tmp_path: Path) -> Non
         monitor.start_batch(1)
         monitor.update_metrics(loss=80.0)
     history = state_of(tmp_path).history["loss"]
-    assert history.steps[0] <= 5 and (history.steps[-1], history.values[-1]) == (21, 80.0)
+    assert history.steps[0] < 20 and (history.steps[-1], history.values[-1]) == (21, 80.0)
 
 
 def test_an_earlier_attempt_that_says_running_is_judged_by_where_it_was(tmp_path: Path) -> None:
