@@ -27,7 +27,7 @@ from training_monitor.core.models import (
 from training_monitor.core.results import PodState
 from training_monitor.core.units import format_local
 from training_monitor.core.values import CheckpointListing, Observation, WatchedJob
-from training_monitor.jobs.jobs import look_questions, read_look, said_by
+from training_monitor.jobs.jobs import is_ray_job, look_questions, read_look, said_by
 from training_monitor.jobs.kinds import kind_of
 from training_monitor.jobs.process_jobs import ProcessView, process_question
 from training_monitor.jobs.ray_jobs import log_expression as ray_log, pids_of_ray_job
@@ -61,7 +61,7 @@ def failure_of(view: JobView) -> Failure:
     """Return why a job failed: by its log and exit status, or else by the target's message."""
     failure = _classify(view.log_tail, view.exit_code, view.pod)
     if failure.category in ("none", "unknown"):
-        by_message = _classify("" if view.pod else view.message or "")  # of Ray, also where it has no log
+        by_message = _classify((is_ray_job(view.job_id) and view.message) or "")  # others do not quote the cause
         if by_message.category not in ("none", "unknown", "exit_status"):
             return by_message
         failure = replace(failure, category="unknown", error_class="ambiguous", action="restart")

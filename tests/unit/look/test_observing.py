@@ -78,6 +78,9 @@ def test_a_job_that_failed_says_why() -> None:
     ):
         failed = observe_job(JobView("j", JobStatus.FAILED, told, log_tail=log), NOW).failure
         assert failed and failed.category == category
+    guess = "it was killed (SIGKILL, out of memory), or the machine rebooted"
+    lost = observe_job(JobView("process:j", JobStatus.FAILED, guess), NOW).failure
+    assert lost and lost.category == "unknown"
 
 
 def test_waiting_for_a_start_is_not_part_of_the_start_up() -> None:
