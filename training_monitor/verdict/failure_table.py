@@ -243,7 +243,7 @@ SIGNATURES = tuple(
          r"reason:?\s*evicted|\bpod .{0,120}evicted|\bevicting pod|tainteviction|taintmanagereviction"
          r"|marking for deletion pod|low on resource: ?\w|had condition: \[\w{1,20}pressure"),
         (DECREED, "node_lost",
-         r"\bnodenotready\b|\bnode is not ready|\blost (?:communication|contact) with .{0,20}(?:daemon|node|host)\b"
+         r"\bnodenotready\b|\bnode is not ready"
          r"|\bnode (?:\S{1,80} )?(?:is|became|went) (?:unreachable|not responding)"),
         # ------------------------------------------------ a device is broken
         (HARDWARE, "ecc_error",
@@ -457,6 +457,8 @@ SIGNATURES = tuple(
          r"|cannot be performed when|not implemented for|index out of (?:range|bounds)|out of bounds for dimension"
          r"|\[lightgbm\] \[fatal\]"),
         # ------------------------------------------------ a process died, for an unknown reason
+        (DEATH, "node_lost",  # a daemon that was killed or cancelled is missed like a node
+         r"\blost (?:communication|contact) with .{0,20}(?:daemon|node|host)\b"),
         (DEATH, "segfault",
          r"segmentation fault|sigsegv\b|signal 11\b|segfault at|general protection fault"
          rf"|{_by_shell(_SEGFAULT)}|{_SEGFAULT}"
