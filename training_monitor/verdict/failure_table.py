@@ -333,7 +333,7 @@ SIGNATURES = tuple(
          r"|worker\(s\) were killed due to.{0,60}(?:low on memory|memory)"
          r"|exceeded (?:job |step )?memory limit|\bterm_memlimit\b|killed: (?:\w{0,4}mem|memory) .{0,60}exceed"
          r"|killed by the oom|^srun: error: .{0,80}: out of memory$|\bearlyoom\b.{0,20}sending|oom_reaper"
-         r"|low on memory.{0,80}kill|memory usage (?:threshold|exceed)|out_of_me(?:mory)?\b"
+         r"|low on memory.{0,80}kill|memory usage (?:threshold|exceeded request_memory)|out_of_me(?:mory)?\b"
          r"|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom|failed with result 'oom-kill'"),
         (CAUSE, "host_memory",
          r"cannot allocate memory|defaultcpuallocator: (?:can't|not enough)|\bmemoryerror\b|std::bad_alloc"
