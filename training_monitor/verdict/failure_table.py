@@ -225,7 +225,7 @@ SIGNATURES = tuple(
          r"|\bjob (?:has )?timed out\b"),
         (DECREED, "preemption",
          r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
-         r"|instance (?:\w{1,30}-\S{1,40} )?(?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
+         r"|instance (?:i-[0-9a-f]{4,17} )?(?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
          r"|acpi g2 soft off|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
          r"|(?<!no )preemption (?:notice|signal) (?:was )?received(?!\W{1,3}(?:no|none|false)\b)"
          r"|\breceived (?:a )?(?:preemption|spot) (?:notice|signal)"
