@@ -275,7 +275,7 @@ SIGNATURES = tuple(
         # ------------------------------------------------ a named cause
         (CAUSE, "rejected", r"\bpod was rejected: "),
         (CAUSE, "nccl_network_error",  # the adapter has reached a limit
-         r"\bibv_\w{1,40} failed .{0,40}(?:no space left|cannot allocate)"),
+         r"\bibv_\w{1,40} failed .{0,40}no space left"),
         (CAUSE, "shared_memory",
          r"insufficient shared memory|bus error.{0,120}shm|unable to open shared memory object"
          r"|out of shared memory|raise your shared memory limit"),
