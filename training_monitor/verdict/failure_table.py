@@ -374,7 +374,7 @@ SIGNATURES = tuple(
          r"|(?:loss|grad)_?\s?scale (?:is too small"
          r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
          r"|probability tensor contains|current loss scale already at minimum"),
-        (CAUSE, "command_not_found", r"executable file not found in \$path|code=exited, status=203/exec\b"),
+        (CAUSE, "command_not_found", r"executable file not found in \$path|main process exited, code=exited, status=203/exec\b"),
         (CAUSE, "environment",
          r"no kernel image is available|\bsm_\d{2,3}\b.{0,60}not (?:compatible|supported)|undefined symbol"
          r"|cuda capability .{0,60}(?:is not compatible|no longer support|not supported)"
@@ -443,7 +443,7 @@ SIGNATURES = tuple(
          r"unrecognized arguments|invalid choice|configattributeerror|error: (?:argument|the following arguments"
          r"|no such (?:option|command)|missing (?:option|argument|command)|invalid value for|got unexpected)"
          r"|hydra.{0,40}exception|yaml\.\w+\.\w*error|could not override|omegaconf|validationerror"
-         r"|code=exited, status=2(?:[0-3]\d|4[0-3])/(?!exec)[a-z]"  # of systemd, which could not set up the unit
+         r"|main process exited, code=exited, status=2[0-3]\d/(?!exec|n/a)[a-z]"  # systemd could not set up the unit
          r"|^in '.{0,80}': could not find|could not find '.{0,80}' in|failed to parse|duplicate key"),
         (EXCEPTION, "permission_denied",
          r"permission denied"),
