@@ -219,7 +219,7 @@ SIGNATURES = tuple(
          r"due to node failure|cancelled at .{0,60}due to node|\bnode_fail\b|^srun: error: node failure on"
          r"|^srun: error: task launch for .{0,60} failed on node", _RESTART),
         (DECREED, "time_limit",
-         r"due to time limit|\b(?:job|service) .{0,40}reached (?:its )?(?:run ?time )?time limit|deadlineexceeded"
+         r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|service reached runtime time limit|deadlineexceeded"
          r"|longer than (?:the )?specified deadline|\bterm_runlimit\b|^timeout: sending signal"
          rf"|\bjob .{{0,30}}took longer than|{_TIME}.{{0,40}}exceed|exceed(?:ed|s|ing) .{{0,30}}{_TIME}|enforced h_rt"
          r"|\bjob (?:has )?timed out\b"),
@@ -292,7 +292,8 @@ SIGNATURES = tuple(
          r"|disk (?:is )?full\b|outofdiskerror|no locks available|cannot send after transport endpoint shutdown"
          r"|pytorchstreamwriter failed|input/output error|stale (?:nfs )?file handle|estale\b|read-only file system"
          r"|transport endpoint is not connected|file write failed|remote i/o error|\berrno 5\]|quota exceeded on"
-         r"|nfs: server .{0,80}not responding|lustreerror|buffer i/o error|i/o error, dev \w|\berofs\b|ext4-fs error"
+         r"|nfs: server .{0,80}not responding|lustreerror|i/o error(?: on|,) dev (?!fd\d|sr\d)|buffer i/o error(?! on dev )"
+         r"|\berofs\b|ext4-fs error"
          r"|xfs .{0,40}shutdown|blockio|write error: no space|unexpected pos \d|storagefull|saverr?or.{0,40}space"),
         (CAUSE, "host_memory",
          r"oom when allocating .{0,600}device:cpu:"),
