@@ -219,10 +219,10 @@ SIGNATURES = tuple(
          r"due to node failure|cancelled at .{0,60}due to node|\bnode_fail\b|^srun: error: node failure on"
          r"|^srun: error: task launch for .{0,60} failed on node", _RESTART),
         (DECREED, "time_limit",
-         r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|service reached runtime time limit|deadlineexceeded"
+         r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"
          r"|longer than (?:the )?specified deadline|\bterm_runlimit\b|^timeout: sending signal"
          rf"|\bjob .{{0,30}}took longer than|{_TIME}.{{0,40}}exceed|exceed(?:ed|s|ing) .{{0,30}}{_TIME}|enforced h_rt"
-         r"|\bjob (?:has )?timed out\b"),
+         r"|\bjob (?:has )?timed out\b|service reached runtime time limit"),
         (DECREED, "preemption",
          r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
          r"|instance (?:i-[0-9a-f]{4,17} )?(?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
@@ -241,7 +241,7 @@ SIGNATURES = tuple(
          r"low on resource: ?memory|had condition: \[memorypressure"),
         (DECREED, "evicted",
          r"reason:?\s*evicted|\bpod .{0,120}evicted|\bevicting pod|tainteviction|taintmanagereviction"
-         r"|marking for deletion pod|low on resource: ?\w|had condition: \[\w{1,20}pressure"),
+         r"|marking for deletion pod|node was low on resource: ?\w|had condition: \[\w{1,20}pressure"),
         (DECREED, "node_lost",
          r"\bnodenotready\b|\bnode is not ready"
          r"|\bnode (?:\S{1,80} )?(?:is|became|went) (?:unreachable|not responding)"),
@@ -292,8 +292,8 @@ SIGNATURES = tuple(
          r"|disk (?:is )?full\b|outofdiskerror|no locks available|cannot send after transport endpoint shutdown"
          r"|pytorchstreamwriter failed|input/output error|stale (?:nfs )?file handle|estale\b|read-only file system"
          r"|transport endpoint is not connected|file write failed|remote i/o error|\berrno 5\]|quota exceeded on"
-         r"|nfs: server .{0,80}not responding|lustreerror|i/o error(?: on|,) dev (?!fd\d|sr\d)|buffer i/o error(?! on dev )"
-         r"|\berofs\b|ext4-fs error"
+         r"|nfs: server .{0,80}not responding|lustreerror|buffer i/o error(?! on dev )|\berofs\b|ext4-fs error"
+         r"|i/o error(?: on|,) dev (?!fd\d|sr\d)"
          r"|xfs .{0,40}shutdown|blockio|write error: no space|unexpected pos \d|storagefull|saverr?or.{0,40}space"),
         (CAUSE, "host_memory",
          r"oom when allocating .{0,600}device:cpu:"),
@@ -330,8 +330,8 @@ SIGNATURES = tuple(
          r"|out of memory: killed process|invoked oom-killer|memory cgroup out of memory|oom_kill event"
          r"|oomkilled(?!\W{1,4}(?:false|no)\b)|allocate more memory than|crashed .{0,30}\bavailable ram"
          r"|detected \d+ oom|oom killed|killed by the (?:cgroup )?oom|outofmemory(?:error)?: task was killed"
-         r"|was killed due to the node running low on memory|killed .{0,120}due to memory (?:pressure|used)"
-         r"|worker\(s\) were killed due to.{0,60}(?:low on memory|memory)"
+         r"|was killed due to the node running low on memory|worker\(s\) were killed due to.{0,60}memory"
+         r"|killed (?:/\S{1,120} |.{0,40})due to memory (?:pressure|used)"
          r"|exceeded (?:job |step )?memory limit|\bterm_memlimit\b|killed: (?:\w{0,4}mem|memory) .{0,60}exceed"
          r"|killed by the oom|^srun: error: .{0,80}: out of memory$|\bearlyoom\b.{0,20}sending|oom_reaper"
          r"|low on memory.{0,80}kill|memory usage (?:threshold|exceeded request_memory)|out_of_me(?:mory)?\b"
@@ -375,7 +375,8 @@ SIGNATURES = tuple(
          r"|(?:loss|grad)_?\s?scale (?:is too small"
          r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
          r"|probability tensor contains|current loss scale already at minimum"),
-        (CAUSE, "command_not_found", r"executable file not found in \$path|main process exited, code=exited, status=203/exec\b"),
+        (CAUSE, "command_not_found",
+         r"executable file not found in \$path|main process exited, code=exited, status=203/"),
         (CAUSE, "environment",
          r"no kernel image is available|\bsm_\d{2,3}\b.{0,60}not (?:compatible|supported)|undefined symbol"
          r"|cuda capability .{0,60}(?:is not compatible|no longer support|not supported)"
