@@ -33,15 +33,16 @@ _LAUNCHERS: dict[str, tuple[str, ...]] = {
 }
 _STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "horovodrun")
 _NAME = regex(
-    r"(?:(?<![A-Za-z])(?:pre|re)?train|Train)(?!ed|able)|fine[-_]?tun(?!ed)|(?:^|[-_./])(?:sft|dpo|grpo|ppo|orpo|kto|rlhf|q?lora|distill)"
+    r"(?:(?<![A-Za-z])(?:pre|re)?train(?!able)|Train)(?!ed)|fine[-_]?tun(?!ed)|(?:^|[-_./])(?:sft|dpo|grpo|ppo|orpo|kto|rlhf|q?lora|distill)"
     r"(?:[-_./]|$)|^run_\w+\.py$"
 )
 _OTHER_WORK = regex(  # on a model or data: serve_lora.py, but not demo_training.py
     r"(.*\.)?(serve|eval(uate)?|infer(ence)?|prep(are|rocess)?|merge|convert|export|download|tokeni[sz]e"
-    r"|predict|quanti[sz]e|generate|plot|make|create|build|split|count|inspect|visuali[sz]e|analy[sz]e)[-_](?!.*train(ing|er)?(\.|$))"
+    r"|predict|quanti[sz]e|generate|plot|make|create|build|split|count|inspect|visuali[sz]e|analy[sz]e)[-_]"
+    r"(?!.*(train(ing|er)?(\.|$)|and[-_](pre|re)?train))[^.]*(\.(py|jl|R|lua))?$"
 )
 _OPTION = regex(
-    r"(?:--?|(?=\S+=))(?:(?:num[_-])?(?:train[_-])?(?:max[_-])?epochs?|(?:max|train|total)[_-](?:train[_-])?(?:steps|iters)"
+    r"(?:--?|(?=\S+=[\d.,eE+-]+$))(?:(?:num[_-])?(?:train[_-])?(?:max[_-])?epochs?|(?:max|train|total)[_-](?:train[_-])?(?:steps|iters)"
     r"|lr|learning[_-]rate)\b|(?:--|\+*(?=\S+=))(?:trainer|optimizer|optim)\.\w|optim(?:izer)?\.\w+$|(?:--do_|mode=)train$"
 )
 _TASKS = ("train", "fit", "finetune", "fine-tune", "pretrain")

@@ -56,6 +56,9 @@ julia -t 8 --project=. train.jl
 vision segment train data=d.yaml epochs=60
 vision task=segment mode=train data=d.yaml
 python main.py --do_train
+python create_and_train_model.py
+python -m build_agent.train_ppo
+ray::MyTrainable.save()
 """
 OTHERS = """
 python serve.py --port 80
@@ -101,6 +104,8 @@ ipython
 vision segment val data=d.yaml
 python list_trainable_layers.py
 python split_train_set.py
+python show.py epoch=3-step=60.ckpt
+python -m tools.make_train_data
 """
 
 
