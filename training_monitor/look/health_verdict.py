@@ -92,7 +92,7 @@ def judge_gpus(
     if not modes:
         reason = f": {unread[0].error}" if unread else ""
         issue = f"Could not read GPU utilization from any node{reason}"
-        is_mig = any(gpu.mig_enabled for node in nodes for gpu in node.gpus)
+        is_mig = all(each.has_none for each in unread) and any(gpu.mig_enabled for node in nodes for gpu in node.gpus)
         return [*findings, Finding("unknown", issue, _IN_MIG if is_mig else _unread_remedy(unread, in_pods))]
     if broken := [node for node in unread if not node.has_none]:
         issue = f"Could not query the GPUs of {plural(len(broken), 'node')}: {broken[0].error}"

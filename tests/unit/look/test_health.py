@@ -94,7 +94,10 @@ def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy() -> 
         only(found, "unknown", "from any node: no answer in 10 s", "nvidia-smi")
     for error in ["gpu: still running after 10 s, so it was killed", "Driver/library version mismatch"]:
         only(judge_gpus([node(gpu(97)), node(error=error)]), "unknown", error)
-    only(on(replace(gpu(None), mig_enabled=True)), "unknown", "Could not read GPU utilization", "in MIG mode")
+    in_mig = replace(gpu(None), mig_enabled=True)
+    only(on(in_mig), "unknown", "Could not read GPU utilization", "in MIG mode")
+    for has_none, remedy in ((True, "in MIG mode"), (False, "run nvidia-smi on the node")):
+        only(judge_gpus([node(in_mig), node(error="no driver", has_none=has_none)]), "unknown", "no driver", remedy)
     for has_none, in_pods, remedy in [
         (True, False, "the machine has no GPU, or nvidia-smi is not installed on it"),
         (False, False, "run nvidia-smi on the node"),
