@@ -9,7 +9,7 @@ from training_monitor.core.units import name_some, plural
 from training_monitor.targets.target import call_host
 from training_monitor.why.outside import are_awake
 from training_monitor.why.places import BLOCKED, ENDED, STOPPED, as_main, brief, does, is_library, own_frames, where_is
-from training_monitor.why.ranks import LOCK, Culprit, Explanation, Rank, RankGroup, RollCall
+from training_monitor.why.ranks import LOCK, Culprit, Explanation, Finding, Rank, RankGroup, RollCall
 
 _MOST_NAMED, _MOST_FINDINGS, _MOST_REASON = 4, 3, 200
 _DATA_WORKER = regex(r"/torch/utils/data/_utils/worker|/multiprocessing/(?:queues|connection)")
@@ -60,7 +60,8 @@ def _story(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_moving:
     else:
         yield _waiting(seen, alive, found)
         yield from _why_unknown(alive, found)
-    is_found = {(each.host, pid) for each in seen.findings if each.kind == "zombie" for pid in each.pids}.issuperset
+    shown = _hardware_first(seen)[:_MOST_FINDINGS]
+    is_found = {(each.host, pid) for each in shown if each.kind == "zombie" for pid in each.pids}.issuperset
     if not is_found((each.host, each.pid) for each in ended) and all(each.seen not in ended for each in found.culprits):
         yield f"{_pids(ended)} {_many('has', ended)} ended ({'a zombie' if len(ended) == 1 else 'zombies'})"
 
@@ -282,8 +283,12 @@ def _stragglers(alive: Sequence[Rank]) -> Iterator[str]:
             yield name_some(told, _MOST_NAMED, "; ")
 
 
+def _hardware_first(seen: RollCall) -> list[Finding]:
+    return sorted(seen.findings, key=lambda each: not each.is_hardware)
+
+
 def _beside(seen: RollCall) -> Iterator[str]:
-    hard = sorted(seen.findings, key=lambda each: not each.is_hardware)
+    hard = _hardware_first(seen)
     yield from (each.text for each in hard[:_MOST_FINDINGS])
     if left := len(hard[_MOST_FINDINGS:]):
         yield f"{plural(left, 'more finding is', 'more findings are')} listed"

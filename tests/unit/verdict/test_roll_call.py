@@ -370,6 +370,9 @@ def test_zombies() -> None:
     text = explain_roll_call(RollCall((alive, zombie), findings=(cause("zombie", 777),))).text
     assert "pid 777 is there" in text.lower() and "has ended (a zombie)" not in text
     assert "Not identified: rank 0" in text and "not queried" not in text
+    faults = tuple(Finding("gpu", f"GPU {each} is bad", "local", is_hardware=True) for each in range(3))
+    text = explain_roll_call(RollCall((alive, zombie), findings=(*faults, cause("zombie", 777)))).text
+    assert "Pid 777 has ended (a zombie)." in text
 
 
 def test_a_zombie_among_ranks_without_numbers_may_have_been_one() -> None:
