@@ -373,6 +373,9 @@ def test_zombies() -> None:
     faults = tuple(Finding("gpu", f"GPU {each} is bad", "local", is_hardware=True) for each in range(3))
     text = explain_roll_call(RollCall((alive, zombie), findings=(*faults, cause("zombie", 777)))).text
     assert "Pid 777 has ended (a zombie)." in text
+    one_of_two = a_rank(0, local_world_size=2)
+    text = explain_roll_call(RollCall((one_of_two, zombie, replace(zombie, pid=778)))).text
+    assert "rank 1 is missing" in text and "Not seen: ranks 2 and 3, on hosts that were not queried" in text
 
 
 def test_a_zombie_among_ranks_without_numbers_may_have_been_one() -> None:
