@@ -98,7 +98,7 @@ def _view_of(job: RayJob, waiting: Answer[str | None] | None = None) -> JobView:
     An error of Ray's own has the cause in its last line. The message of a job that has not started is what it waits
     for, where that is known.
     """
-    lines = [each.strip() for each in (job.message or "").partition(", last available logs")[0].splitlines()]
+    lines = [each.strip() for each in redact(job.message or "").partition(", last available logs")[0].splitlines()]
     message = " | ".join(dict.fromkeys(filter(None, (*lines[:1], *lines[-1:])))) or None
     if job.status is JobStatus.PENDING and waiting and waiting.value:
         message = waiting.value

@@ -174,6 +174,10 @@ def test_an_error_of_ray_is_told_by_its_first_and_last_line_without_the_log() ->
         (None, None),
         ("was stopped", "was stopped"),
         ("setup failed: x\nTraceback:\n  f()\n\nRuntimeError: no nolib\n", "setup failed: x | RuntimeError: no nolib"),
+        (
+            "setup failed:\n401 for https://bob:hunter22@pypi.org/simple",
+            "setup failed: | 401 for https://bob:***@pypi.org/simple",
+        ),
         ("failed with exit code 3, last available logs (truncated):\nstep 4\nstep 5", "failed with exit code 3"),
     ]:
         job = RayJob("j", JobStatus.FAILED, told)
