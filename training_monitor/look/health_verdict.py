@@ -263,7 +263,7 @@ _POD_REASONS = {  # the verdict on a pod that is not ready; what happened, if it
     NODE_SILENT: ("warning", None, _NODE),
 }
 
-RESTART_TOLD_SECONDS = 86400.0  # an older restart of a pod that is ready is no news
+RESTART_TOLD_SECONDS = 86400.0  # an older restart is no news
 _OVERDUE_SECONDS = 900.0  # more than a second grace period, and than two clocks differ
 
 
@@ -274,7 +274,9 @@ def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
         return [Finding("failed", issue, "run kubectl get pods -A: a replaced pod has a new name")]
     is_main_beside = pod.main_container not in (None, pod.ended_container)  # another one ended its pod
     ended = end_of_container(pod, pod.main_container) if pod.phase == "Running" or is_main_beside else None
-    was_restarted = pod.phase == "Running" and pod.restarts and pod.exit_code != 0
+    ago = None if pod.terminated_at is None else now - pod.terminated_at
+    is_recent = ago is None or ago <= RESTART_TOLD_SECONDS
+    was_restarted = pod.phase == "Running" and pod.restarts and pod.exit_code != 0 and is_recent
     word = pod.reason or (pod.terminated if was_restarted else None)
     verdict, reason, remedy = _POD_REASONS.get(word or "", ("failed", None, _PREVIOUS if was_restarted else _DESCRIBE))
     reason = reason or pod.message
@@ -287,8 +289,7 @@ def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
     is_leaving, overdue = pod.deleting and pod.phase != "Failed", now - (pod.deletes_at or now)
     is_beside = pod.main_container is not None and pod.ended_container not in (None, pod.main_container)
     is_down = not pod.ready and not is_beside and (word in _POD_REASONS or word not in (None, pod.terminated))
-    ago = None if pod.terminated_at is None else now - pod.terminated_at
-    is_news = not pod.ready or (word is not None and (ago is None or ago <= RESTART_TOLD_SECONDS))
+    is_news = not pod.ready or (word is not None and is_recent)
     where = f"container {pod.ended_container} " if pod.ended_container else ""
     when = f", {where}{format_duration(ago)} ago" if ago is not None else ""
     what = f"pod {name}: {word or 'not ready'} ({plural(pod.restarts, 'restart')}{when})"

@@ -235,6 +235,7 @@ def test_a_restart_is_told_with_its_container_and_age_for_a_day() -> None:
     probed = pod(restarts=4, terminated="Error", exit_code=137, terminated_at=NOW - 60)
     only(judge_pod("head", probed, NOW), "warning", "head: Error (4 restarts, 1m ago)", "--previous")
     assert judge_pod("head", replace(probed, terminated="Completed", exit_code=0), NOW) == []
+    only(judge_pod("head", replace(probed, ready=False), NOW + 86_400), "warning", "head: not ready", "describe pod")
     only(judge_pod("head", pod(reason="EvictionByEvictionAPI"), NOW), "warning", "EvictionByEvictionAPI")
 
 
