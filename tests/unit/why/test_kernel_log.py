@@ -57,6 +57,12 @@ def test_a_fault_of_any_device_is_one_of_the_hardware_and_a_name_is_none() -> No
         selected = subprocess.run(["sh", "-c", script], input=f"[ 8940.1] {said}\n", text=True, capture_output=True)
         found = read(*selected.stdout.splitlines()).findings
         assert [(each.kind, each.is_hardware) for each in found] == [("gpu", True)] * is_told
+    repeated = "".join(
+        f"[ 89{at}.1] NVRM: GPU 0000:29:00.0: RmInitAdapter failed! (0x26:0x56:1474)\n" for at in range(9)
+    )
+    text = f"[ 88.1] Out of memory: Killed process 7 (x) total-vm:9kB\n{repeated}"
+    selected = subprocess.run(["sh", "-c", script], input=text, text=True, capture_output=True)
+    assert [line[:9] for line in selected.stdout.splitlines()] == ["[ 88.1] O", "[ 898.1] "]
     [killed] = read("[ 8940.1] Out of memory: Killed process 7 (amdgpu 0000:) total-vm:9kB").findings
     assert killed.kind == "oom_kill"
 

@@ -2,10 +2,11 @@
 # may be read. Its times are seconds since the boot.
 # needs: most
 
+# Of lines in a row that differ by their times alone, the last: a GPU that does not start is reported at every try.
 select_lines() {
   grep -aE -e 'NVRM: Xid|SXid|NVRM: .*(fallen off|RmInitAdapter failed)|oom-kill:|of memory: Kill|blocked for more than' \
     -e 'PCIe Bus Error: severity=Uncorrect[a-z]* .Fatal|amdgpu .*(GPU reset begin|ring .* timeout|uncorrectable hardware)' |
-    cut -c 1-500 | tail -n "$most"
+    cut -c 1-500 | sed '$!N; /^[^];]*[];]\(.*\)\n[^];]*[];]\1$/!P; D' | tail -n "$most"
 }
 
 # Reading /dev/kmsg ends where nothing more is there; whoever cannot read it so does not wait for the next line either.
