@@ -26,6 +26,7 @@ from training_monitor.jobs.ray_jobs import (
     resources_question,
     submit_question,
 )
+from training_monitor.look.looks import failure_of
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "ray" / "2.60.0"
 EVERY = [job_question("ok1"), jobs_question(), log_question("ok1"), resources_question()]
@@ -183,6 +184,10 @@ def test_an_error_of_ray_is_told_by_its_first_and_last_line_without_the_log() ->
         job = RayJob("j", JobStatus.FAILED, told)
         seen = read_look("j", [Answer("job", job), Answer("log", None), Answer("waiting", None)])
         assert seen and seen.message == message
+    pip = "WARNING: Retrying after connection broken by 'x'\nERROR: No matching distribution found for lib==7"
+    job = RayJob("j", JobStatus.FAILED, f"setup failed\n{pip}")
+    seen = read_look("j", [Answer("job", job), Answer("log", None), Answer("waiting", None)])
+    assert seen and failure_of(seen).action == "restart" and "connection broken" in failure_of(seen).evidence
 
 
 def test_what_the_entrypoint_asks_for_reaches_the_dashboard_and_the_ray_command() -> None:
