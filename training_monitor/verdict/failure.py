@@ -34,7 +34,7 @@ _DISRUPTED = regex(r"(Preemption|WorkloadEvicted)|(?:Deletion|Eviction|Terminati
 # The node refused the pod before any container ran.
 _REJECTED = regex(r"(?:OutOf|NodeAffinity|NodeName|NodePorts)\w*: |\w+: Pod was rejected")
 
-_ADVICE, _NEVER = regex(table.ADVICE), regex(table.NEVER)
+_ADVICE, _NEVER, _AVERTED = regex(table.ADVICE), regex(table.NEVER), regex(table.AVERTED)
 _FROM_OUTSIDE = regex(table.FROM_OUTSIDE)
 _XID = regex(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
 _RETRIED = regex(
@@ -219,7 +219,7 @@ class _Evidence:
             if begins_traceback(line):
                 self._is_ignored = number > 0 and IGNORED.match(pieces[number - 1].lower()) is not None
             is_ignored = self._is_ignored and (self._in_traceback or ends_traceback)
-            if is_source or is_ignored or IGNORED.match(line) or _NEVER.search(line):
+            if is_source or is_ignored or IGNORED.match(line) or _is_harmless(line, told):
                 continue
             self._add(piece, line, told, ends_traceback)
             if self._reader is None and (self.found or self.unnamed):
@@ -332,6 +332,16 @@ def _read_signatures(line: str, numbers: Iterable[int]) -> _Found | None:
         if found and not (advice and advice.start() <= found.start()):
             return _Found(each.rank, each.category, each.action)
     return None
+
+
+def _is_harmless(line: str, told: _Told) -> bool:
+    """Whether a line is never evidence, or says how a problem was averted and names no end."""
+    if _NEVER.search(line):
+        return True
+    named = _read_signatures(line, told.signatures)
+    ends = table.DECREED, table.HARDWARE, table.DEATH
+    is_end = named and (named.level in ends or named.category in ("host_oom", "sigterm"))
+    return not is_end and _AVERTED.search(line) is not None
 
 
 def _read_xid(line: str) -> _Found | None:

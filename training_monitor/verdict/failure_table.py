@@ -594,7 +594,6 @@ NEVER = (
     r"|skipping (?:\w{1,12} ){0,2}(?:batch|updat|iteration))"
     r"|\basync event ?:(?!.{0,80}(?:error|fatal|catastrophic))|\bunknown event type"
     r"|skipping step|gradient overflow|attempting loss scale|reducing loss scale|\bnccl info\b"
-    r"|\bscale (?:is |was )?(?:reduced|lowered|decreased)"
     r"""|^\W{0,3}(?:\[rank\d{1,5}\]:)?\[w\d{3,4} \d\d:|\bprompt["']?[:=]|config(?:uration)?["']?[:=] ?\{|restart_on"""
     r"|error raised in its creation task|resuming normal|error[^:]{0,40}(?<!gpu)(?<!device)(?<!rank): 0(?:\.0*)?$"
     r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm|(?:revert|fall)ing (?:back )?to poll"
@@ -603,13 +602,6 @@ NEVER = (
     r"|nan or inf found in input tensor|pip's dependency resolver|not a git repository"
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
     r"|(?:fail|could not|unable).{0,200}[.,;] +trying "
-    r"|^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceeded|\becc\b|\bexit|\babort|\bevicted))"
-    r".{0,300}(?:(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}"
-    r"\b(?:skipped|ignored|discarded)\W*$|\b(?:skipp|ignor|discard)(?:ed|ing) \d{1,12} .{0,20}fail"
-    r"|[.,;] +(?:skipping|ignoring|falling back|removing|reopening"
-    r"|(?:sleep|wait)ing (?:for )?\d{1,9} ?[a-z]{1,7}\b(?! for (?:the )?other)"
-    r"|using (?!sig)(?:(?!\d)[^)]*$|.{0,80} instead\b)|[a-z]{3,12}ing (?:disabled|anyway|in offline))"
-    r"|\b(?:remov|delet)(?:ed|ing)\b.{0,20}\b(?:corrupt|incomplete|damaged)|\b(?:no|not) (?:nan|inf|preempted)\b)"
     # a guard that was set up, or what it did not find
     r"|\b(?:handler|listener|detection|detector|checks?|tolerance) (?:is |was )?"
     r"(?:enabled|started|active|(?<!\d checks )passed)\W*$"
@@ -620,6 +612,18 @@ NEVER = (
     r"(?!.{0,300}\b(?:nan|diverg))"
     r"|(?:on|upon|when|if) (?:a |receiving )?sig(?:term|usr))"
     r"|\bwill .{0,60}\b(?:on|upon|when|if|after) (?:a |receiving )?sigterm\b"
+)
+
+# Problems that were averted, as their own line says: never evidence, unless the line names an end or a broken device.
+AVERTED = (
+    r"^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceeded|\becc\b|\bexit|\babort|\bevicted))"
+    r".{0,300}(?:(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}"
+    r"\b(?<!\d )(?:skipped|ignored|discarded)\W*$|\b(?:skipp|ignor|discard)(?:ed|ing) \d{1,12} .{0,20}fail"
+    r"|[.,;] +(?:skipping|ignoring|falling back|removing|reopening"
+    r"|(?:sleep|wait)ing (?:for )?\d{1,9} ?[a-z]{1,7}\b(?! for (?:the )?other)"
+    r"|using (?:(?!\d)[^)]*$|.{0,80} instead\b)|[a-z]{3,12}ing (?:disabled|anyway|in offline))"
+    r"|\b(?:remov|delet)(?:ed|ing)\b.{0,20}\b(?:corrupt|incomplete|damaged)|\b(?:no|not) (?:nan|inf|preempted)\b"
+    r"|\bscale (?:is |was )?(?:reduced|lowered|decreased))"
 )
 
 # Xid -> action: NVIDIA's Xid catalog (immediate action), as it applies to the owner of a job.
