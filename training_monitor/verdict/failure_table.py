@@ -592,7 +592,7 @@ NEVER = (
     r"|overflow!? (?:rank \d+ )?skipping|error resolved"
     r"|\b(?:nan|inf|non-?finite)\b.{0,40}\b(?:replaced (?:with|by)"
     r"|skipping (?:\w{1,12} ){0,2}(?:batch|updat|iteration))"
-    r"|\basync event ?:(?!.{0,80}(?:error|fatal|catastrophic))|\bunknown event type"
+    r"|\basync event ?:(?!.{0,80}(?:error|fatal|catastrophic))"
     r"|skipping step|gradient overflow|attempting loss scale|reducing loss scale|\bnccl info\b"
     r"""|^\W{0,3}(?:\[rank\d{1,5}\]:)?\[w\d{3,4} \d\d:|\bprompt["']?[:=]|config(?:uration)?["']?[:=] ?\{|restart_on"""
     r"|error raised in its creation task|resuming normal|error[^:]{0,40}(?<!gpu)(?<!device)(?<!rank): 0(?:\.0*)?$"
@@ -603,15 +603,15 @@ NEVER = (
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
     r"|(?:fail|could not|unable).{0,200}[.,;] +trying "
     # a guard that was set up, or what it did not find
-    r"|\b(?:handler|listener|detection|detector|checks?|tolerance) (?:is |was )?"
+    r"|^(?!.{0,300}(?:error|exception): ).*\b(?:handler|listener|detection|detector|checks?|tolerance) (?:is |was )?"
     r"(?:enabled|started|active|(?<!\d checks )passed)\W*$"
     r"|(?:^|[\]>] )[\w /-]{2,40}(?<!error)(?<!exception)(?<!failed): none$"
     r"|(?:^|[,;(] ?|\b(?:found|had|with|detected) )0 (?:[a-z-]{2,20} ){1,3}(?:errors?|events?)\b"
-    r"(?!.{0,120}\b[1-9]\d* )"
-    r"|(?:^|[\]:-] )(?:(?:current |initial )?(?:best|lowest|initial)\b[\w ]{0,30}\bloss\W{1,6}inf\b"
+    r"(?!.{0,120}(?:\b[1-9]\d* |(?<!\d)[:=] ?[1-9]))"
+    r"|(?:^|[\]:-] )(?:(?:current |initial )?(?:best|lowest)\b[\w ]{0,30}\bloss\W{1,6}inf\b"
     r"(?!.{0,300}\b(?:nan|diverg))"
-    r"|(?:on|upon|when|if) (?:a |receiving )?sig(?:term|usr))"
-    r"|\bwill .{0,60}\b(?:on|upon|when|if|after) (?:a |receiving )?sigterm\b"
+    r"|(?:on|upon|when|if) (?:a |receiving )?sig(?:term|usr\d)\W{1,3}\w)"
+    r"|^(?!.{0,80}\breceived).*\bwill .{0,60}\b(?:on|upon|when|if|after) (?:a |receiving )?sigterm\b"
 )
 
 # Problems that were averted, as their own line says: never evidence, unless the line names an end or a broken device.
