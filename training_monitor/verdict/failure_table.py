@@ -222,13 +222,13 @@ SIGNATURES = tuple(
          r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"
          r"|longer than (?:the )?specified deadline|\bterm_runlimit\b|^timeout: sending signal"
          rf"|\bjob .{{0,30}}took longer than|{_TIME}.{{0,40}}exceed|exceed(?:ed|s|ing) .{{0,30}}{_TIME}|enforced h_rt"
-         r"|\bjob (?:has )?timed out\b|service reached runtime time limit"),
+         r"|\bjob (?:has )?timed out\b|\bthis job is timed-out\b|service reached runtime time limit"),
         (DECREED, "preemption",
          r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
          r"|instance (?:i-[0-9a-f]{4,17} )?(?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
          r"|acpi g2 soft off|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
          r"|(?<!no )preemption (?:notice|signal) (?:was )?received(?!\W{1,3}(?:no|none|false)\b)"
-         r"|\breceived (?:a )?(?:preemption|spot) (?:notice|signal)"
+         r"|(?<!not )\breceived (?:a )?(?:preemption|spot) (?:notice|signal)(?!\W{1,3}(?:no|none|false)\b)"
          r"|\bpreempted by (?:a )?(?:pod|higher)"
          r"|reason:\s*(?:preempted|preempting|preemptionbyscheduler|terminationbykubelet|nodeshutdown|nodelost)"
          r"|(?:status|state)\W{1,4}preempted|preemptionbyscheduler|node is shutting down|imminent node shutdown"
@@ -254,7 +254,7 @@ SIGNATURES = tuple(
          r"|(?<!no )uncorrectable .{0,30}ecc error|(?:[1-9]\d* (?:new )?|[:}] ?)uncorrectable hardware error"
          r"|(?<!no )(?<!\b0 )uncorrectable error (?:on|in|at) (?:neuron ?)?(?:core|device|gpu|hbm) ?\d"),
         (HARDWARE, "gpu_lost",
-         r"fallen off the bus|unhealthy devices|unable to determine the device handle"
+         r"fallen off the bus|allocate unhealthy devices|unable to determine the device handle"
          r"|gpu is lost|gpu_is_lost|gpu requires reset"
          r"|cudaerrordevicesunavailable|hardware (?:error|failure) (?:detected )?on gpu|unrecoverable gpu"
          r"|cudaerrorhardware|cuda_error_hardware|hardware stack error|nvlink (?:error|failure)(?! count)"
@@ -284,8 +284,8 @@ SIGNATURES = tuple(
          r"|no space left.{0,80}/dev/shm/", _RESTART),
         (CAUSE, "process_limit",
          r"resource temporarily unavailable|can't start new thread|unable to create (?:new )?(?:native )?thread"
-         r"|pthread_create failed|too many open files|emfile\b|\beagain\b|fork: retry|cannot fork"
-         r"|too many processes|fork rejected|received 0 items of ancdata|libgomp: thread creation failed"
+         r"|pthread_create failed|too many open files|emfile\b|\beagain\b|fork: retry|too many processes"
+         r"|cannot fork(?!.{0,80}cannot allocate)|fork rejected|received 0 items of ancdata|libgomp: thread creation"
          r"|\binotify.{0,80}(?:limit reached|no space left)|limit on inotify"),
         (CAUSE, "disk_full_or_storage",
          r"no space left on device|disk quota exceeded|enospc\b|edquot\b|not enough (?:free )?disk space"
@@ -370,9 +370,9 @@ SIGNATURES = tuple(
          r"|grad(?:ient)?[ _-]?norm\W{1,6}(?:is )?nan|number of nan iterations: *[1-9]"
          r"|(?:nan|inf) (?:loss(?!\W{0,4}\d+(?:\.\d|\W*$))|found in|detected|in loss)|non-finite (?:loss|grad)"
          r"|loss (?:is |has )?(?:diverged|exploded)|infinite (?:or nan )?loss|found nan"
-         r"|(?:loss|gradients?|activations?|weights|parameters)\b.{0,40} (?:is|are|contains?|has|have|bec[ao]mes?)"
-         r" (?:a )?(?:nan|inf|non-finite)\b|\bnan and/or inf values in|returned nan values|floatingpointerror"
-         r"|(?:loss|grad)_?\s?scale (?:is too small"
+         r"|(?:loss|gradients?|activations?|weights|parameters)\b(?:(?! (?:if|when|where)\b).){0,40}"
+         r" (?:is|are|contains?|has|have|bec[ao]mes?) (?:a )?(?:nan|inf|non-finite)\b|\bnan and/or inf values in"
+         r"|returned nan values|floatingpointerror|(?:loss|grad)_?\s?scale (?:is too small"
          r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
          r"|probability tensor contains|current loss scale already at minimum"),
         (CAUSE, "command_not_found",
@@ -616,7 +616,7 @@ NEVER = (
 
 # Problems that were averted, as their own line says: never evidence, unless the line names an end or a broken device.
 AVERTED = (
-    r"^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceeded|\becc\b|\bexit|\babort|\bevicted))"
+    r"^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceeded|\becc\b|\bexit|\babort|\bevicted|\bstopping))"
     r".{0,300}(?:(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}"
     r"\b(?<!\d )(?:skipped|ignored|discarded)\W*$|\b(?:skipp|ignor|discard)(?:ed|ing) \d{1,12} .{0,20}fail"
     r"|[.,;] +(?:skipping|ignoring|falling back|removing|reopening"
