@@ -644,7 +644,8 @@ def _read_counter(counter: _Counter, line: str, fields: dict[str, Any]) -> bool:
     if step is None or step < 0:
         return False
     total = int(line[counter.total_at].replace(",", "")) if counter.total_at else None
-    if total is not None and step > total and (counter.name == "batch" or "," in text):  # `by batch 512/256`, `1,250/3`
+    is_decimal = "," in text and "," not in line[counter.total_at or counter.at]  # `1,250/3`
+    if total is not None and step > total and (counter.name == "batch" or is_decimal):  # `by batch 512/256`
         return False
     of_epoch = counter.name == "batch" and "epoch" in fields and fields.get("total_epochs") != 1
     if total and (of_epoch or (counter.is_micro and _beside_epoch(fields, step, total))):

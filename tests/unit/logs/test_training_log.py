@@ -438,6 +438,7 @@ def test_a_decimal_comma_is_one_where_it_cannot_group_thousands() -> None:
     assert parse_progress("step=7,loss=0.5") == Progress(7, loss=0.5)
     assert parse_progress("step 12,34/100 loss 0,5") == Progress(loss=0.5)
     assert parse_progress("step 2,500/100 loss 0,5") == Progress(loss=0.5)
+    assert parse_progress("step 12,300/10,000 loss 0.5") == Progress(12300, 10000, loss=0.5)
     assert parse_progress("step 7/100,5 loss 0,5") == Progress(7, 100, loss=0.5)
     assert parse_progress("step 12_300/45_000 loss 0.5") == Progress(12300, 45000, loss=0.5)
     for total in ("100k", "1.5k", "2M", "1e5", "45'000"):
@@ -478,6 +479,10 @@ def test_a_counter_that_is_mentioned_beside_the_own_one_is_not_the_position() ->
         ("unfreezing is planned for step 99", 90, 6),
         ("the agent died at step 12", 90, 6),
         ("step 91, loss 0.5, next save at step 99", 91, 6),
+        ("starting next epoch 7", 90, 7),
+        ("trainer starts epoch 7", 90, 7),
+        ("caches will be freed. epoch 7 begins", 90, 7),
+        ("drops=0 step=91", 91, 6),
         ("loss 0.5, best 0.25 (ep 4)", 90, 6),
         ("the mask ratio drops to 0.5 at step 99", 90, 6),
         ("eta refreshed, next one at step 99", 90, 6),
