@@ -370,9 +370,9 @@ SIGNATURES = tuple(
          r"|grad(?:ient)?[ _-]?norm\W{1,6}(?:is )?nan|number of nan iterations: *[1-9]"
          r"|(?:nan|inf) (?:loss(?!\W{0,4}\d+(?:\.\d|\W*$))|found in|detected|in loss)|non-finite (?:loss|grad)"
          r"|loss (?:is |has )?(?:diverged|exploded)|infinite (?:or nan )?loss|found nan"
-         r"|(?:loss|gradients?|activations?|weights|parameters)\b(?:(?! (?:if|when|where)\b).){0,40}"
-         r" (?:is|are|contains?|has|have|bec[ao]mes?) (?:a )?(?:nan|inf|non-finite)\b|\bnan and/or inf values in"
-         r"|returned nan values|floatingpointerror|(?:loss|grad)_?\s?scale (?:is too small"
+         r"|(?:loss|gradients?|activations?|weights|parameters)\b(?:(?! (?:if|when|where|will)\b).){0,40}"
+         r" (?:is|are|contains?|has|have|bec[ao]mes?) (?:a )?(?:nan|inf(?:inite)?|non-finite)(?![\w-])"
+         r"|\bnan and/or inf values in|returned nan values|floatingpointerror|(?:loss|grad)_?\s?scale (?:is too small"
          r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
          r"|probability tensor contains|current loss scale already at minimum"),
         (CAUSE, "command_not_found",
@@ -616,10 +616,10 @@ NEVER = (
 
 # Problems that were averted, as their own line says: never evidence, unless the line names an end or a broken device.
 AVERTED = (
-    r"^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceeded|\becc\b|\bexit|\babort|\bevicted|\bstopping))"
+    r"^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceed|\b(?:ecc|exit|abort|evicted|stopping|giving up)))"
     r".{0,300}(?:(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}"
     r"\b(?<!\d )(?:skipped|ignored|discarded)\W*$|\b(?:skipp|ignor|discard)(?:ed|ing) \d{1,12} .{0,20}fail"
-    r"|[.,;] +(?:skipping|ignoring|falling back|removing|reopening"
+    r"|[.,;] +(?:skipping|ignoring|falling back|reopening"
     r"|(?:sleep|wait)ing (?:for )?\d{1,9} ?[a-z]{1,7}\b(?! for (?:the )?other)"
     r"|using (?:(?!\d)[^)]*$|.{0,80} instead\b)|[a-z]{3,12}ing (?:disabled|anyway|in offline))"
     r"|\b(?:remov|delet)(?:ed|ing)\b.{0,20}\b(?:corrupt|incomplete|damaged)|\b(?:no|not) (?:nan|inf|preempted)\b"
