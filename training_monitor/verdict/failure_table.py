@@ -191,7 +191,7 @@ _ABORTED = (
     "aborted|已放弃|已中止|abgebrochen|abandon"
     "|abortado|annullato|аварийный останов|trace/breakpoint trap|illegal instruction|floating point exception"
 )
-_JOB = r"(?:\[\d+\] ?[+-]?\s+(?:\d+\s+)?|\d+ ?行?\s?[:：]\s*\d+\s+|^\W*\d+\s+|^zsh: |\btasks? [\d,\-]{1,60}: )"
+_JOB = r"(?:\[\d+\] ?[+-]?\s+(?:\d+\s+)?|(?<!\d)\d+ ?行?\s?[:：]\s*\d+\s+|^\W*\d+\s+|^zsh: |\btasks? [\d,\-]{1,60}: )"
 
 _TIME = r"(?:wall(?:clock)? ?time|time limit|run time|\bmax(?:imum)?[ _]?(?:run|execution)[ _]?time)"
 _FATAL = r"(?<!non)(?<!non-)(?<!non )fatal"
