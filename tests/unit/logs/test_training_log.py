@@ -482,6 +482,8 @@ def test_a_counter_that_is_mentioned_beside_the_own_one_is_not_the_position() ->
         ("starting next epoch 7", 90, 7),
         ("trainer starts epoch 7", 90, 7),
         ("caches will be freed. epoch 7 begins", 90, 7),
+        ("deleted the model on the GPU. Step: 91", 91, 6),
+        ("training will continue with epoch 7", 90, 7),
         ("drops=0 step=91", 91, 6),
         ("loss 0.5, best 0.25 (ep 4)", 90, 6),
         ("the mask ratio drops to 0.5 at step 99", 90, 6),
