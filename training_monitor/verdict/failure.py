@@ -50,6 +50,7 @@ _NEW_ATTEMPT = regex(
     r"|\brestart(?:ing|ed) (?:the )?(?:training|job|run)\b|\btrial \S{1,60} (?:finished|completed|started)\b"
 )
 _POSITION = ("step", "epoch", "epoch_step")
+_ENDS = table.DECREED, table.HARDWARE, table.DEATH
 _GRACE_ENDS = ("killed_sigkill", "sigterm")  # how a scheduler ends what it announced
 _CHAINED = regex(r"\b(?:during handling of the above exception|was the (direct cause) of the following exception)")
 _STATES = regex(r"\s*\|.*\|\s*|.*\b[1-9]\d* running\b.*")  # of tasks: a row of a table, or counts while some run
@@ -336,12 +337,9 @@ def _read_signatures(line: str, numbers: Iterable[int]) -> _Found | None:
 
 def _is_harmless(line: str, told: _Told) -> bool:
     """Whether a line is never evidence, or says how a problem was averted and names no end."""
-    if _NEVER.search(line):
-        return True
     named = _read_signatures(line, told.signatures)
-    ends = table.DECREED, table.HARDWARE, table.DEATH
-    is_end = named and (named.level in ends or named.category in ("host_oom", "sigterm"))
-    return not is_end and _AVERTED.search(line) is not None
+    is_end = named and (named.level in _ENDS or named.category in ("host_oom", "sigterm"))
+    return bool(_NEVER.search(line) or (not is_end and _AVERTED.search(line)))
 
 
 def _read_xid(line: str) -> _Found | None:

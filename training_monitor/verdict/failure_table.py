@@ -601,7 +601,8 @@ NEVER = (
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
     r"|nan or inf found in input tensor|pip's dependency resolver|not a git repository"
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
-    r"|(?:fail|could not|unable).{0,200}[.,;] +trying "
+    r"|(?:fail|could not|unable).{0,200}[.,;] +trying |^(?!.{0,300}(?:(?:error|exception): |no space left|\becc\b))"
+    r".{0,300}(?:failed to|could not|unable to) (?:read|get|fetch|query|check|poll)\b.{0,200}[.,;] +(?:skipp|ignor)ing"
     # a guard that was set up, or what it did not find
     r"|^(?!.{0,300}(?:error|exception): ).*\b(?:handler|listener|detection|detector|checks?|tolerance) (?:is |was )?"
     r"(?:enabled|started|active|(?<!\d checks )passed)\W*$"
