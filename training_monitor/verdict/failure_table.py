@@ -602,7 +602,8 @@ NEVER = (
     r"|nan or inf found in input tensor|pip's dependency resolver|not a git repository"
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
     r"|(?:fail|could not|unable).{0,200}[.,;] +trying |^(?!.{0,300}(?:(?:error|exception): |no space left|\becc\b))"
-    r".{0,300}(?:failed to|could not|unable to) (?:read|get|fetch|query|check|poll)\b.{0,200}[.,;] +(?:skipp|ignor)ing"
+    r".{0,300}(?:[.,;] +ignoring(?! further)"
+    r"|(?:failed to|could not|unable to) (?:read|get|fetch|query|check|poll)\b.{0,200}[.,;] +skipping)"
     # a guard that was set up, or what it did not find
     r"|^(?!.{0,300}(?:error|exception): ).*\b(?:handler|listener|detection|detector|checks?|tolerance) (?:is |was )?"
     r"(?:enabled|started|active|(?<!\d checks )passed)\W*$"
@@ -620,7 +621,7 @@ AVERTED = (
     r"^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceed|\b(?:ecc|exit|abort|evicted|stopping|giving up)))"
     r".{0,300}(?:(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}"
     r"\b(?<!\d )(?:skipped|ignored|discarded)\W*$|\b(?:skipp|ignor|discard)(?:ed|ing) \d{1,12} .{0,20}fail"
-    r"|[.,;] +(?:skipping|ignoring|falling back|reopening"
+    r"|[.,;] +(?:skipping|falling back|reopening"
     r"|(?:sleep|wait)ing (?:for )?\d{1,9} ?[a-z]{1,7}\b(?! for (?:the )?other)"
     r"|using (?:(?!\d)[^)]*$|.{0,80} instead\b)|[a-z]{3,12}ing (?:disabled|anyway|in offline))"
     r"|\b(?:remov|delet)(?:ed|ing)\b.{0,20}\b(?:corrupt|incomplete|damaged)|\b(?:no|not) (?:nan|inf|preempted)\b"
