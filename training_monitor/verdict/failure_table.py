@@ -252,7 +252,7 @@ SIGNATURES = tuple(
          r"|row remap(?:ping|per)? ?(?:failure|failed|error)|ecc error.{0,40}unrecover|hardware memory corruption"
          rf"|\bedac .{{0,20}}\b[1-9]\d* ue |machine check.{{0,60}}(?:uncorrected|{_FATAL})|{_FATAL} machine check"
          r"|(?<!no )uncorrectable .{0,30}ecc error|(?:[1-9]\d* (?:new )?|[:}] ?)uncorrectable hardware error"
-         r"|(?<!no )(?<!\b0 )uncorrectable error (?:on|in|at) (?:neuron ?)?(?:core|device|gpu|hbm) ?\d"),
+         r"|(?<!no )(?<!\d )uncorrectable error (?:on|in|at) (?:neuron ?)?(?:core|device|gpu|hbm) ?\d"),
         (HARDWARE, "gpu_lost",
          r"fallen off the bus|allocate unhealthy devices|unable to determine the device handle"
          r"|gpu is lost|gpu_is_lost|gpu requires reset"
