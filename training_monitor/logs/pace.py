@@ -278,22 +278,27 @@ def find_heartbeat(text: str) -> bool | None:
 
     Waits, retries and uptimes count as the time. Lines of ever new shapes are news. None if neither can be told.
     """
-    lines = [line for _, line in [*shapes_and_lines(strip_ansi(text[-16_384:]))][-200:] if line.strip()]
-    newest = [_WITH_DIGITS.sub("0", line) for line in lines[-20:]]
-    alike = [line for line, shape in zip(lines[-20:], newest) if shape == newest[-1]]
-    if lines and _IS_HEARTBEAT.search(lines[-1]):
+    lines = [each for each in [*shapes_and_lines(strip_ansi(text[-16_384:]))][-200:] if each[1].strip()]
+    newest = [_without_digits(line, shape) for shape, line in lines[-20:]]
+    alike = [each for each, kind in zip(lines[-20:], newest) if kind == newest[-1]]
+    if lines and _IS_HEARTBEAT.search(lines[-1][1]):
         return True if len(alike) > 1 else None
     if len(alike) < 2 or len(set(newest[-2:])) > 1:
-        shapes = [*(_WITH_DIGITS.sub("0", line) for line in lines[:-20]), *newest]
-        counts = Counter(shapes)
-        is_new = len(shapes) >= _FEW_LINES and sum(count for count in counts.values() if count > 1) < len(shapes) / 2
+        kinds = [*(_without_digits(line, shape) for shape, line in lines[:-20]), *newest]
+        counts = Counter(kinds)
+        is_new = len(kinds) >= _FEW_LINES and sum(count for count in counts.values() if count > 1) < len(kinds) / 2
         return False if is_new else None
-    begun, ended = read_time(alike[0]), read_time(alike[-1])
+    begun, ended = read_time(alike[0][1]), read_time(alike[-1][1])
     passed = seconds_between(begun, ended) if begun and ended else None
-    columns = zip(*([float(each) for each in _NUMBERS.findall(_without_time(line))] for line in alike))
+    columns = zip(*([float(line[at]) for at in _find_numbers(line, shape)] for shape, line in alike))
     rising = [each for each in columns if each[-1] > each[0] and list(each) == sorted(each)]
     rises = [each[-1] - each[0] for each in rising if not _is_clock(each[-1])]
     return all(passed is not None and abs(rise - passed) <= max(1.5, passed / 10.0) for rise in rises)
+
+
+@by_shape
+def _without_digits(line: str) -> str:
+    return _WITH_DIGITS.sub("0", line)
 
 
 def _is_clock(number: float) -> bool:
@@ -301,6 +306,10 @@ def _is_clock(number: float) -> bool:
     return any(1e9 <= number / unit < 2e9 for unit in (1.0, 1e3, 1e6))
 
 
-def _without_time(line: str) -> str:
+@by_shape
+def _find_numbers(line: str) -> list[slice]:
+    """Return where the numbers of a line stand, without those of its time."""
     number = _format_of(line[:_LOOKED_AT])
-    return line if number is None else _FORMATS[number].sub(" ", line, count=1)
+    if number is not None:
+        line = _FORMATS[number].sub(lambda found: " " * len(found[0]), line, count=1)
+    return [slice(*found.span()) for found in _NUMBERS.finditer(line)]
