@@ -131,6 +131,7 @@ class FleetMember:
         self._is_over = False
         self._reached_at: float | None = None  # when its container was last chosen
         self._address: tuple[Listed, list[tuple[object, object]], Target] | None = None  # as listed, and read
+        self._way: tuple[Target, Transport] | None = None  # to a rented machine, until a look fails
 
     @property
     def _configured(self) -> list[str]:
@@ -215,7 +216,9 @@ class FleetMember:
         address = self.address()
         if address is None:
             return
-        site = Site(address, transport, turn=self._turn)
+        if self.instance is not None and (self._way is None or self._way[0] is not address):
+            self._way = address, address.connect(transport)
+        site = Site(address, transport, turn=self._turn, reach=self._way and self._way[1])
         if self.instance is None and (self._reached_at is None or now - self._reached_at >= FIND_NAMED_SECONDS):
             site, self._reached_at = reach(site), now
             if site.target is not self.target:  # in the container of a pod
@@ -385,6 +388,7 @@ class FleetMember:
         """Record why a look failed."""
         if self.seen.error is None:
             get_logger().warning("%s: no answer: %s", self.key, error)
+        self._way = None
         with self._lock:
             before = self.seen
             last = before.reading.timestamp if before.reading else now

@@ -67,7 +67,8 @@ class Site:
     """A target, the transport that reaches it (None: the programs of this machine), and the clock to wait by.
 
     `until` is the monotonic time at which all that is asked there has ended; see `within`. `turn` is held while scripts
-    are written and replies are read: threads that did so at the same time would compete for the interpreter.
+    are written and replies are read: threads that did so at the same time would compete for the interpreter. `reach`
+    leads to the target itself, where a caller keeps the way from one round trip to the next.
     """
 
     target: Target
@@ -75,6 +76,7 @@ class Site:
     clock: Clock = SYSTEM_CLOCK
     until: float = field(default=math.inf, compare=False)
     turn: AbstractContextManager[object] = field(default=nullcontext(), compare=False)
+    reach: Transport | None = field(default=None, compare=False)
 
     @classmethod
     def of(
@@ -89,7 +91,7 @@ class Site:
 
     def at(self, target: Target) -> Site:
         """Return another target, reached in the same way."""
-        return replace(self, target=target)
+        return replace(self, target=target, reach=None)
 
     def within(self, seconds: float) -> Site:
         """Return it for questions that end in so many seconds from now: what is not answered by then is unknown."""
@@ -158,7 +160,7 @@ class Site:
             return [Answer(question.name, None, error) for question in questions]
 
     def _ask_shell(self, questions: Sequence[Question[Any]], timeout: float | None) -> list[Answer[Any]]:
-        reach = self.target.connect(self.transport)
+        reach = self.reach or self.target.connect(self.transport)
         limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
         end = time.monotonic() + limit
         for attempts_left in reversed(range(ASK_ATTEMPTS)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,6 +200,20 @@ def test_the_address_is_that_of_the_newest_listing_or_a_failure_to_ask() -> None
     assert member.is_asked
     with pytest.raises(TargetUnreachable, match="no usable ssh address"):
         member.look(EPOCH, World())
+
+
+def test_a_new_key_for_a_rented_machine_is_offered_once_a_look_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    world, member = World(7), rented()
+    member.look(EPOCH, world)
+    assert "IdentityFile=none" in world.said[-1]
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/id_rsa").touch()
+    member.fail(unreachable(), EPOCH + 10)
+    member.look(EPOCH + 20, world)
+    assert f"{tmp_path}/.ssh/id_rsa" in world.said[-1]
 
 
 def test_only_what_is_new_is_remembered_and_what_failed_is_not_known() -> None:
