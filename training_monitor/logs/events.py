@@ -302,7 +302,8 @@ def find_phase(text: str) -> str | None:
 
     Returns: checkpoint | evaluation | sampling | compilation | loading, or None.
     """
-    line = next((line for line in reversed(re.split(r"[\r\n]", text[-4096:])) if line.strip()), "")
+    lines = text[-4096:].replace("\r", "\n").split("\n")
+    line = next((line for line in reversed(lines) if line.strip()), "")
     return next((name for name, pattern in _PHASE if pattern.search(line)), None)
 
 

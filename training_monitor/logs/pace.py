@@ -278,13 +278,15 @@ def find_heartbeat(text: str) -> bool | None:
 
     Waits, retries and uptimes count as the time. Lines of ever new shapes are news. None if neither can be told.
     """
-    lines = [each for each in [*shapes_and_lines(strip_ansi(text[-16_384:]))][-200:] if each[1].strip()]
+    lines = _last_lines(text, 4096)[1:]  # the first may be cut
+    if len(lines) < 20:
+        lines = _last_lines(text, 16_384)
     newest = [_without_digits(line, shape) for shape, line in lines[-20:]]
     alike = [each for each, kind in zip(lines[-20:], newest) if kind == newest[-1]]
     if lines and _IS_HEARTBEAT.search(lines[-1][1]):
         return True if len(alike) > 1 else None
     if len(alike) < 2 or len(set(newest[-2:])) > 1:
-        kinds = [*(_without_digits(line, shape) for shape, line in lines[:-20]), *newest]
+        kinds = [_without_digits(line, shape) for shape, line in _last_lines(text, 16_384)]
         counts = Counter(kinds)
         is_new = len(kinds) >= _FEW_LINES and sum(count for count in counts.values() if count > 1) < len(kinds) / 2
         return False if is_new else None
@@ -294,6 +296,11 @@ def find_heartbeat(text: str) -> bool | None:
     rising = [each for each in columns if each[-1] > each[0] and list(each) == sorted(each)]
     rises = [each[-1] - each[0] for each in rising if not _is_clock(each[-1])]
     return all(passed is not None and abs(rise - passed) <= max(1.5, passed / 10.0) for rise in rises)
+
+
+def _last_lines(text: str, length: int) -> list[tuple[bytes, str]]:
+    """Return the lines at the end of a text that are not blank, with their shapes."""
+    return [each for each in [*shapes_and_lines(strip_ansi(text[-length:]))][-200:] if each[1].strip()]
 
 
 @by_shape
