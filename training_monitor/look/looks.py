@@ -426,6 +426,8 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
         unwritten = evidence.processes == 0 or (log_age is not None and log_age > FRESH_SECONDS)
         has_ended = is_running is False or (is_running is None and unwritten)
         is_unseen = is_running is True and not text and (log is None or log.missing)
+        if not has_ended and not is_unseen:
+            return found
         return replace(found, failure=_classify(text) if has_ended else None, unseen_output=is_unseen)
     return replace(
         found,

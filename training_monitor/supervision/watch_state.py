@@ -348,6 +348,8 @@ class WatchState:
         is_first = self.verdict is NOBODY_LOOKED or not self.looks.is_known(now)
         seen = observation_of(look, progress, text, now, first=is_first)
         age = None if self.written_at is None else max(0.0, now - self.written_at)
+        if seen.log_size is not None and seen.log_age is not None:
+            return seen
         return replace(
             seen,
             log_size=size if seen.log_size is None else seen.log_size,
