@@ -16,6 +16,7 @@ from training_monitor.core.models import JobStatus
 from training_monitor.core.shown import shown
 from training_monitor.core.units import known_number
 from training_monitor.core.values import Verdict
+from training_monitor.fleet.columns import FleetColumn
 from training_monitor.fleet.metrics import (
     FLEET_COLUMNS,
     KEPT_LOGS,
@@ -137,7 +138,8 @@ def _error(spec: MemberSpec, seen: Seen) -> str | None:
 
 def clean_text(text: str, length: int = MOST_WORDS) -> str:
     """Return what is shown of a foreign text, at most `length` characters of it."""
-    return shown(strip_ansi(text[: 4 * length])).rstrip()[:length]
+    text = text[: 4 * length]
+    return shown(strip_ansi(text) if "[" in text or "\x1b" in text else text).rstrip()[:length]
 
 
 def _words(value: object, length: int = MOST_WORDS) -> str | None:
@@ -289,13 +291,17 @@ def _verdict(reading: TargetReading | None, is_up: bool) -> Verdict | None:
 
 def _values(listed: Mapping[str, Any], listed_at: float | None, reading: TargetReading | None) -> dict[str, Any]:
     """Return the utilization, preferring the machine's own values unless the listing is newer by over a minute."""
-    said = {each.attribute: each.listed(listed) if each.listed else None for each in _MEASURED}
-    seen = {each.attribute: each.seen(reading) if each.seen and reading else None for each in _MEASURED}
-    if reading and listed_at is not None and reading.timestamp < listed_at - FRESH_SECONDS:
-        said, seen = seen, said
-        return {name: said[name] if value is None else value for name, value in seen.items()}
-    gpus = reading.gpus if reading else ()
-    return {name: said[name] if value is None else value for name, value in seen.items()} | {"gpus": gpus}
+    is_older = reading is not None and listed_at is not None and reading.timestamp < listed_at - FRESH_SECONDS
+
+    def seen(each: FleetColumn) -> float | None:
+        return each.seen(reading) if each.seen and reading else None
+
+    def said(each: FleetColumn) -> float | None:
+        return each.listed(listed) if each.listed else None
+
+    first, second = (said, seen) if is_older else (seen, said)
+    found = {each.attribute: second(each) if (value := first(each)) is None else value for each in _MEASURED}
+    return found if is_older else {**found, "gpus": reading.gpus if reading else ()}
 
 
 # ---------------------------------------------------------------- sum
