@@ -267,10 +267,10 @@ def read_frames(text: str, nonce: str) -> dict[int, Reply | None] | None:
     for (start, end), following in zip(parts, parts[1:]):
         line_end = text.find("\n", start, end)
         line_end = end if line_end < 0 else line_end
-        body = slice(min(line_end + 1, end), end)
         asked = _ASKED.fullmatch(text, start, line_end)
-        ended = _ENDED.fullmatch(text[slice(*following)].strip())
         if asked:
+            body = slice(min(line_end + 1, end), end)
+            ended = _ENDED.fullmatch(text[slice(*following)].strip())
             number, duration = int(asked[1]), max(0.0, float(asked[3]) - float(asked[2]))
             is_whole = number not in replies and body.stop - body.start <= MAX_ANSWER_BYTES
             replies[number] = Reply(text[body], int(ended[1]), duration) if ended and is_whole else None
