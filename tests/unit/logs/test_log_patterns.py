@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.logs.bounded_search import WINDOW
+from training_monitor.logs.bounded_search import WINDOW, search_line
 from training_monitor.logs.patterns import MOST_LINES, MOST_TEXT, LogPattern, parse_metrics
 
 REWARD = LogPattern("reward", r"reward[=: ]+(\S+)")
@@ -50,6 +51,12 @@ def test_a_value_anywhere_in_a_long_line_is_found_whole() -> None:
         line = "x " * (position // 2) + "reward=12345.678 "
         line += "y " * ((8000 - len(line)) // 2)
         assert parse_metrics(line[:8000], [REWARD]) == {"reward": 12345.678}
+
+
+def test_the_line_that_a_wait_is_for_may_say_it_anywhere() -> None:
+    for position in (0, WINDOW - 5, 3 * WINDOW):
+        assert search_line(re.compile("reward"), f"{'x' * position}reward")
+    assert search_line(re.compile("$"), "") and not search_line(re.compile("reward"), "x" * 3 * WINDOW)
 
 
 def test_only_the_last_whole_lines_and_characters_are_searched() -> None:
