@@ -27,6 +27,8 @@ VERSIONS = {  # package: its program, versions
     "mcp": ("python", ("1.30.*", "2.3.*")),
 }
 
+BESIDE = {"ray[default]": ("setuptools<81",)}  # the last with pkg_resources, which its dashboard imports
+
 
 def program_of(package: str, version: str) -> Path:
     """Return the program of a version; skip or fail the test where it is not installed."""
@@ -42,7 +44,7 @@ def install(package: str, version: str) -> None:
     if (folder / "complete").exists():
         return
     name, _, extras = package.partition("[")
-    wanted = ["install", "--quiet", f"{name}{'[' if extras else ''}{extras}=={version}"]
+    wanted = ["install", "--quiet", f"{name}{'[' if extras else ''}{extras}=={version}", *BESIDE.get(package, ())]
     python, uv = folder / "bin" / "python", Path(sys.executable).with_name("uv")
     make = ["venv", "--quiet", "--seed", "--clear", "--python", sys.executable, folder]
     by_uv = (make, ["pip", *wanted, "--python", python])
