@@ -226,9 +226,10 @@ SIGNATURES = tuple(
         (DECREED, "preemption",
          r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
          r"|instance (?:i-[0-9a-f]{4,17} )?(?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
+         r"|instance \w{1,30}-\S{1,40} (?:will be|is being|was|has been) (?:preempted|reclaimed|outbid)"
          r"|acpi g2 soft off|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
-         r"|(?<!no )preemption (?:notice|signal) (?:was )?received(?!\W{1,3}(?:no|none|false)\b)"
-         r"|(?<!not )\breceived (?:a )?(?:preemption|spot) (?:notice|signal)(?!\W{1,3}(?:no|none|false)\b)"
+         r"|(?<!no )preemption (?:notice|signal) (?:was )?received(?!\W{1,3}(?:none\b|false\b|no\W*$))"
+         r"|(?<!not )\breceived (?:a )?(?:preemption|spot) (?:notice|signal)(?!\W{1,3}(?:none\b|false\b|no\W*$))"
          r"|\bpreempted by (?:a )?(?:pod|higher)"
          r"|reason:\s*(?:preempted|preempting|preemptionbyscheduler|terminationbykubelet|nodeshutdown|nodelost)"
          r"|(?:status|state)\W{1,4}preempted|preemptionbyscheduler|node is shutting down|imminent node shutdown"
