@@ -253,7 +253,7 @@ SIGNATURES = tuple(
          r"|row remap(?:ping|per)? ?(?:failure|failed|error)|ecc error.{0,40}unrecover|hardware memory corruption"
          rf"|\bedac .{{0,20}}\b[1-9]\d* ue |machine check.{{0,60}}(?:uncorrected|{_FATAL})|{_FATAL} machine check"
          r"|(?<!no )uncorrectable .{0,30}ecc error|(?:[1-9]\d* (?:new )?|[:}] ?)uncorrectable hardware error"
-         r"|(?<!no )(?<!\d )uncorrectable error (?:on|in|at) (?:neuron ?)?(?:core|device|gpu|hbm) ?\d"),
+         r"|(?<!no )(?<!\d )uncorrectable error (?:on|in|at) (?:neuron ?)?(?:core|device|gpu|hbm) ?(?:\d|mem)"),
         (HARDWARE, "gpu_lost",
          r"fallen off the bus|allocate unhealthy devices|unable to determine the device handle"
          r"|gpu is lost|gpu_is_lost|gpu requires reset"
@@ -372,7 +372,8 @@ SIGNATURES = tuple(
          r"|(?:nan|inf) (?:loss(?!\W{0,4}\d+(?:\.\d|\W*$))|found in|detected|in loss)|non-finite (?:loss|grad)"
          r"|loss (?:is |has )?(?:diverged|exploded)|infinite (?:or nan )?loss|found nan"
          r"|(?:loss|gradients?|activations?|weights|parameters)\b(?:(?! (?:if|when|where|will)\b).){0,40}"
-         r" (?:is|are|contains?|has|have|bec[ao]mes?) (?:a )?(?:nan|inf(?:inite)?|non-finite)(?![\w-])"
+         r" (?:is|are|contains?|has|have|bec[ao]mes?) (?:a )?(?:nan|inf|non-finite)(?![\w-])"
+         r"|\b(?:loss|gradients?) (?:is|are|bec[ao]mes?) infinite(?![\w-])"
          r"|\bnan and/or inf values in|returned nan values|floatingpointerror|(?:loss|grad)_?\s?scale (?:is too small"
          r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
          r"|probability tensor contains|current loss scale already at minimum"),
@@ -610,11 +611,13 @@ NEVER = (
     r"(?:enabled|started|active|(?<!\d checks )passed)\W*$"
     r"|(?:^|[\]>] )[\w /-]{2,40}(?<!error)(?<!exception)(?<!failed): none$"
     r"|(?:^|[,;(] ?|\b(?:found|had|with|detected) )0 (?:[a-z-]{2,20} ){1,3}(?:errors?|events?)\b"
-    r"(?!.{0,120}(?:\b[1-9]\d* |(?<!\d)[:=] ?[1-9]))"
+    r"(?!.{0,120}(?:(?<!\bon )(?<!\bin )(?<!across )\b[1-9]\d* "
+    r"|(?:err\w{0,4}|fail\w{0,5}|ecc|uncorr\w{0,8})\W{0,3}[:=] ?[1-9]))"
     r"|(?:^|[\]:-] )(?:(?:current |initial )?(?:best|lowest)\b[\w ]{0,30}\bloss\W{1,6}inf\b"
     r"(?!.{0,300}\b(?:nan|diverg))"
     r"|(?:on|upon|when|if) (?:a |receiving )?sig(?:term|usr\d)\W{1,3}\w)"
-    r"|^(?!.{0,80}\breceived).*\bwill .{0,60}\b(?:on|upon|when|if|after) (?:a |receiving )?sigterm\b"
+    r"|^(?!.{0,80}\breceived (?:\w{1,12} ){0,2}sig.{0,80}\bwill\b)"
+    r".*\bwill .{0,60}\b(?:on|upon|when|if|after) (?:a |receiving )?sigterm\b"
 )
 
 # Problems that were averted, as their own line says: never evidence, unless the line names an end or a broken device.
