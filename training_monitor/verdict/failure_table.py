@@ -603,9 +603,12 @@ NEVER = (
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
     r"|nan or inf found in input tensor|pip's dependency resolver|not a git repository"
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
-    r"|(?:fail|could not|unable).{0,200}[.,;] +trying |^(?!.{0,300}(?:(?:error|exception): |no space left|\becc\b))"
+    r"|(?:fail|could not|unable).{0,200}[.,;] +trying "
+    r"|^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceed|\becc\b|\b(?:aborting|exiting|giving up)))"
     r".{0,300}(?:[.,;] +ignoring(?! further)"
     r"|(?:failed to|could not|unable to) (?:read|get|fetch|query|check|poll)\b.{0,200}[.,;] +skipping)"
+    r"|^(?=.{0,200}\bspot ).{0,200}(?:(?:failed to|could not|unable to) (?:reach|watch|connect|subscribe|start)"
+    r"|\b(?:check|poll|request)\b.{0,40} failed)\b.{0,200}[.,;] +(?:skipping|falling back|.{3,30} (?:disabled|anyway))"
     # a guard that was set up, or what it did not find
     r"|^(?!.{0,300}(?:error|exception): ).*\b(?:handler|listener|detection|detector|checks?|tolerance) (?:is |was )?"
     r"(?:enabled|started|active|(?<!\d checks )passed)\W*$"
