@@ -96,11 +96,13 @@ _REMOV = r"(?:remov|delet|prun|purg)"
 _COUNTER = r"\b(?:step|epoch|iter)\w{0,6}[\s:=#]{1,3}\d{1,12}(?!\d)"
 # What is removed, comes later or was the best, unless the line has its own position
 _MENTIONED = regex(
-    rf"(?![^\n]{{0,100}}?(?:{_COUNTER}(?:\s?[/|]\s?\d| of \d)|[.;|] {_COUNTER}))(?:(?!{_COUNTER})[^\n]){{0,200}}?"
+    rf"(?![^\n]{{0,100}}?(?:{_COUNTER}(?:\s?[/|]\s?\d| of \d)|[.;] {_COUNTER}))(?:(?!{_COUNTER})[^\n]){{0,200}}?"
     rf"(?:\b{_REMOV}(?:e[sd]?|ing)\b[^\n]{{0,80}}?{_KEPT}|{_KEPT}[^\n]{{0,80}}?\W{_REMOV}ed\b"
-    r"|\b(?:will|next|due|scheduled|planned|expected|(?:begin|end|start|stop|grow|rise|increase|double|drop|fall"
-    r"|decrease|halve|decay|switche|change|(?:un)?freeze|finishe|turn|goe)s)\b[^\n;|]{0,80}?"
-    rf" (?:at|for|by|in|until|from|after|before) (?:(?:the|global|training) ){{0,2}}{_COUNTER}(?!\.\d))"
+    r"|\b(?:will|next|(?:due|scheduled|planned|expected)(?=:| (?:to|for|at|on|by|in|until|end|start))"
+    r"|(?:begin|end|start|stop|grow|rise|increase|double|drop|fall|decrease|halve|decay|switche"
+    r"|change|(?:un)?freeze|finishe|turn|goe)s)\b[^\n;|]{0,80}?"
+    r"(?: (?:at|on|for|by|in|until|from|after|before|around|is) (?:[a-z]{2,13} ){0,3}|: |[(@>] ?)"
+    rf"{_COUNTER}(?!\.\d))"
 )
 _NEW_ATTEMPT = regex(
     r"running entrypoint|running training|traceback \(most recent|exception (?:ignored|was never)|logging error -"
