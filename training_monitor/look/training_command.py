@@ -39,10 +39,10 @@ _NAME = regex(
 _OTHER_WORK = regex(  # on a model or data: serve_lora.py, but not demo_training.py
     r"(.*\.)?(serve|eval(uate)?|infer(ence)?|prep(are|rocess)?|merge|convert|export|download|tokeni[sz]e"
     r"|predict|quanti[sz]e|generate|plot|make|create|build|split|count|inspect|visuali[sz]e|analy[sz]e)[-_]"
-    r"(?!.*(train(ing|er)?(\.|$)|and[-_](pre|re)?train))[^.]*(\.(py|jl|R|lua))?$"
+    r"(?!.*(train(ing|er)?(\.|$)|and[-_](pre|re)?train|\.([a-z]+_)?(train|sft|dpo|grpo|ppo)))"
 )
 _OPTION = regex(
-    r"(?:--?|(?=\S+=[\d.,eE+-]+$))(?:(?:num[_-])?(?:train[_-])?(?:max[_-])?epochs?|(?:max|train|total)[_-](?:train[_-])?(?:steps|iters)"
+    r"(?:--?|(?=[^\s=]+=[\[\d.,eEkM_+\]-]+$))(?:(?:num[_-])?(?:train[_-])?(?:max[_-])?epochs?|(?:max|train|total)[_-](?:train[_-])?(?:steps|iters)"
     r"|lr|learning[_-]rate)\b|(?:--|\+*(?=\S+=))(?:trainer|optimizer|optim)\.\w|optim(?:izer)?\.\w+$|(?:--do_|mode=)train$"
 )
 _TASKS = ("train", "fit", "finetune", "fine-tune", "pretrain")

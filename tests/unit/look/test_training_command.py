@@ -59,6 +59,7 @@ python main.py --do_train
 python create_and_train_model.py
 python -m build_agent.train_ppo
 ray::MyTrainable.save()
+python main.py max_steps=100_000
 """
 OTHERS = """
 python serve.py --port 80
@@ -105,7 +106,10 @@ vision segment val data=d.yaml
 python list_trainable_layers.py
 python split_train_set.py
 python show.py epoch=3-step=60.ckpt
+python show.py epoch=3-step=60
 python -m tools.make_train_data
+python merge_qwen2.5_lora.py
+python -m tools.merge_lora.main
 """
 
 
