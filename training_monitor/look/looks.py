@@ -61,7 +61,8 @@ def failure_of(view: JobView) -> Failure:
     """Return why a job failed: by its log and exit status, or else by the target's message."""
     failure = _classify(view.log_tail, view.exit_code, view.pod)
     if failure.category in ("none", "unknown"):
-        by_message = _classify((is_ray_job(view.job_id) and view.message) or "")  # others do not quote the cause
+        quotes = view.pod is None and is_ray_job(view.job_id)  # others do not quote the cause
+        by_message = _classify((quotes and view.message) or "")
         if by_message.category not in ("none", "unknown", "exit_status"):
             return by_message
         failure = replace(failure, category="unknown", error_class="ambiguous", action="restart")

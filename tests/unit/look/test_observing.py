@@ -81,6 +81,9 @@ def test_a_job_that_failed_says_why() -> None:
     guess = "it was killed (SIGKILL, out of memory), or the machine rebooted"
     lost = observe_job(JobView("process:j", JobStatus.FAILED, guess), NOW).failure
     assert lost and lost.category == "unknown"
+    pod = PodState("emfile-test", "Failed", False, 0, terminated="Error", exit_code=3)
+    named = observe_job(view_of_ended(pod), NOW).failure
+    assert named and named.category == "unknown"
 
 
 def test_waiting_for_a_start_is_not_part_of_the_start_up() -> None:
