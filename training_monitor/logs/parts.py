@@ -101,8 +101,7 @@ _MENTIONED = regex(
     r"|\b(?:will|next|(?:due|scheduled|planned|expected)(?=:| (?:to|for|at|on|by|in|until|end|start))"
     r"|(?:begin|end|start|stop|grow|rise|increase|double|drop|fall|decrease|halve|decay|switche"
     r"|change|(?:un)?freeze|finishe|turn|goe)s)\b[^\n;|]{0,80}?"
-    r"(?: (?:at|on|for|by|in|until|from|after|before|around|is) (?:[a-z]{2,13} ){0,3}|: |[(@>] ?)"
-    rf"{_COUNTER}(?!\.\d))"
+    rf"(?: (?:at|on|for|by|in|until|from|after|before|around|is) (?:\w{{2,13}} ){{0,3}}|: |[(@>] ?){_COUNTER}(?!\.\d))"
 )
 _NEW_ATTEMPT = regex(
     r"running entrypoint|running training|traceback \(most recent|exception (?:ignored|was never)|logging error -"

@@ -61,8 +61,7 @@ def failure_of(view: JobView) -> Failure:
     """Return why a job failed: by its log and exit status, or else by the target's message."""
     failure = _classify(view.log_tail, view.exit_code, view.pod)
     if failure.category in ("none", "unknown"):
-        quotes = view.pod is None and is_ray_job(view.job_id)  # others do not quote the cause
-        by_message = _classify((quotes and view.message) or "")
+        by_message = _classify((view.pod is None and is_ray_job(view.job_id) and view.message) or "")  # others guess
         if by_message.category not in ("none", "unknown", "exit_status"):
             return by_message
         failure = replace(failure, category="unknown", error_class="ambiguous", action="restart")

@@ -229,7 +229,7 @@ class _Evidence:
 
     def _add(self, piece: str, line: str, told: _Told, ends_traceback: bool) -> None:
         if told.signatures or told.exception or ends_traceback or "xid" in line:
-            is_warning = _WARNS.search(line) is not None
+            is_warning, is_averted = (pattern.search(line) is not None for pattern in (_WARNS, _AVERTED))
             for each in (
                 _read_xid(line),
                 _read_signatures(line, told.signatures),
@@ -239,7 +239,10 @@ class _Evidence:
                     if each.category in _GRACE_ENDS and not self.found:
                         self.found += self._decrees
                     is_weak = is_warning and table.DECREED < each.level < table.DEATH
-                    self.found.append(each._replace(level=table.WARNED if is_weak else each.level, piece=piece))
+                    level = table.WARNED if is_weak else each.level
+                    if is_averted and level != table.HARDWARE and each.category not in ("preemption", "sigterm"):
+                        level = max(level, table.HANDLED)  # of a part of the job, where another end follows
+                    self.found.append(each._replace(level=level, piece=piece))
         if told.errorlike and not (_ADVICE.search(line) or _STATES.fullmatch(line) or _WARNS.search(line)):
             self.unnamed = piece if _ERRORLIKE.search(without_results(line)) else self.unnamed
 
