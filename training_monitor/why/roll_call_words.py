@@ -299,9 +299,9 @@ def _not_seen(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_movi
     if seen.silent:
         hosts = [f"{brief(call_host(host))} ({brief(why, _MOST_REASON)})" for host, why in seen.silent.items()]
         told.append(f"could not be queried: {name_some(hosts, _MOST_NAMED)}")
-    nameless = sum(each.rank is None for each in seen.ranks)  # also zombies
-    may_be_here = nameless >= len(found.unseen) and any(each.local_world_size is None for each in alive)
-    if found.unseen and (may_be_here or any(each.rank is None for each in alive)):
+    sized = {each.host for each in alive if each.local_world_size is not None}  # the rest of its ranks is elsewhere
+    nameless = sum(each.rank is None and each.host not in sized for each in seen.ranks)  # also zombies
+    if found.unseen and (nameless >= len(found.unseen) or any(each.rank is None for each in alive)):
         told.append(
             f"not identified: {_numbers(found.unseen)}, because the rank numbers of some processes could not be read"
         )

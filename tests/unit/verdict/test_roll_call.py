@@ -376,6 +376,9 @@ def test_zombies() -> None:
     one_of_two = a_rank(0, local_world_size=2)
     text = explain_roll_call(RollCall((one_of_two, zombie, replace(zombie, pid=778)))).text
     assert "rank 1 is missing" in text and "Not seen: ranks 2 and 3, on hosts that were not queried" in text
+    elsewhere = [replace(zombie, pid=pid, host="k8s://ml/w-1") for pid in (777, 778)]
+    two_of_two = [a_rank(each, local_world_size=2) for each in (0, 1)]
+    assert "Not identified: ranks 2 and 3" in explain_roll_call(RollCall((*two_of_two, *elsewhere))).text
 
 
 def test_a_zombie_among_ranks_without_numbers_may_have_been_one() -> None:
