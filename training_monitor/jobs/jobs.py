@@ -99,7 +99,7 @@ def _view_of(job: RayJob, waiting: Answer[str | None] | None = None) -> JobView:
     for, where that is known.
     """
     lines = [each.strip() for each in redact(job.message or "").partition(", last available logs")[0].splitlines()]
-    broken = [each for each in lines if "connection broken by" in each]  # pip then says that there is no such library
+    broken = [each for each in lines if "Retry(total=0," in each]  # the last try of pip, which then finds no library
     message = " | ".join(dict.fromkeys(filter(None, (*lines[:1], *broken[-1:], *lines[-1:])))) or None
     if job.status is JobStatus.PENDING and waiting and waiting.value:
         message = waiting.value

@@ -184,10 +184,11 @@ def test_an_error_of_ray_is_told_by_its_first_and_last_line_without_the_log() ->
         job = RayJob("j", JobStatus.FAILED, told)
         seen = read_look("j", [Answer("job", job), Answer("log", None), Answer("waiting", None)])
         assert seen and seen.message == message
-    pip = "WARNING: Retrying after connection broken by 'x'\nERROR: No matching distribution found for lib==7"
-    job = RayJob("j", JobStatus.FAILED, f"setup failed\n{pip}")
-    seen = read_look("j", [Answer("job", job), Answer("log", None), Answer("waiting", None)])
-    assert seen and failure_of(seen).action == "restart" and "connection broken" in failure_of(seen).evidence
+    for left, action in ((0, "restart"), (4, "stop")):
+        tried = f"WARNING: Retrying (Retry(total={left}, connect=None)) after connection broken by 'x': /simple/lib/"
+        job = RayJob("j", JobStatus.FAILED, f"setup failed\n{tried}\nERROR: No matching distribution found for lib==7")
+        seen = read_look("j", [Answer("job", job), Answer("log", None), Answer("waiting", None)])
+        assert seen and failure_of(seen).action == action and ("broken" in failure_of(seen).evidence) is (left == 0)
 
 
 def test_what_the_entrypoint_asks_for_reaches_the_dashboard_and_the_ray_command() -> None:
