@@ -216,8 +216,9 @@ class FleetMember:
         address = self.address()
         if address is None:
             return
-        if self.instance is not None and (self._way is None or self._way[0] is not address):
-            self._way = address, address.connect(transport)
+        if self._way is None or self._way[0] is not address:  # of several addresses, each look takes one that answers
+            is_only = self._address is not None and len(self._address[1]) == 1
+            self._way = (address, address.connect(transport)) if is_only else None
         site = Site(address, transport, turn=self._turn, reach=self._way and self._way[1])
         if self.instance is None and (self._reached_at is None or now - self._reached_at >= FIND_NAMED_SECONDS):
             site, self._reached_at = reach(site), now

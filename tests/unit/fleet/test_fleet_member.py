@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from tests.fakes import EPOCH, is_call
 from tests.unit.fleet.fleet_world import Machine, World, row, unreachable
 from training_monitor.core.errors import SettingsError, TargetNotFound, TargetUnreachable, TrainingMonitorError
+from training_monitor.core.results import CommandResult
 from training_monitor.fleet.buffers import LastLines
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.member import KEPT_SAMPLES, FleetMember
@@ -214,6 +216,19 @@ def test_a_new_key_for_a_rented_machine_is_offered_once_a_look_has_failed(
     member.fail(unreachable(), EPOCH + 10)
     member.look(EPOCH + 20, world)
     assert f"{tmp_path}/.ssh/id_rsa" in world.said[-1]
+
+
+def test_of_two_addresses_each_look_takes_the_one_that_answers() -> None:
+    class ProxyRefuses(World):
+        def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+            if f"root@{row(7)['ssh_host']}" in argv:
+                return CommandResult(tuple(argv), 255, "", "ssh: connect to host x: Connection refused", 0.1)
+            return super().run(argv, timeout=timeout, input=input)
+
+    member = rented(public_ipaddr="192.0.2.7", ports={"22/tcp": [{"HostPort": "4022"}]})
+    member.look(EPOCH, World(7))
+    member.look(EPOCH + 30, ProxyRefuses(7))
+    assert member.seen.error is None and member.seen.reading
 
 
 def test_only_what_is_new_is_remembered_and_what_failed_is_not_known() -> None:
