@@ -241,7 +241,7 @@ class _Evidence:
                     is_weak = is_warning and table.DECREED < each.level < table.DEATH
                     level = table.WARNED if is_weak else each.level
                     if is_averted and level != table.HARDWARE and each.category not in ("preemption", "sigterm"):
-                        level = max(level, table.HANDLED)  # of a part of the job, where another end follows
+                        level = max(level, table.DEATH if level else table.HANDLED)  # of a part, if others follow
                     self.found.append(each._replace(level=level, piece=piece))
         if told.errorlike and not (_ADVICE.search(line) or _STATES.fullmatch(line) or _WARNS.search(line)):
             self.unnamed = piece if _ERRORLIKE.search(without_results(line)) else self.unnamed
