@@ -140,7 +140,7 @@ def test_the_log_of_a_killed_training_does_not_run_unless_another_process_writes
     assert check(here, str(log)) == check(here) == ({name(one): "failed"}, 1)
     with log.open("ab") as out:
         started.append(subprocess.Popen([sys.executable, "-c", SCRIPT, "500"], stdout=out, cwd=here))
-    assert wait_until(lambda: "step 500/" in log.read_text())
+    assert wait_until(lambda: "step 505/" in log.read_text())  # some steps: one alone may be where it continues
     assert check(here, str(log)) == ({str(log): "running"}, 0)
 
 
