@@ -340,9 +340,12 @@ def _read_signatures(line: str, numbers: Iterable[int]) -> _Found | None:
 
 def _is_harmless(line: str, told: _Told) -> bool:
     """Whether a line is never evidence, or says how a problem was averted and names no end."""
+    if _NEVER.search(line):
+        return True
+    if not _AVERTED.search(line):
+        return False
     named = _read_signatures(line, told.signatures)
-    is_end = named and (named.level in _ENDS or named.category in ("host_oom", "sigterm"))
-    return bool(_NEVER.search(line) or (not is_end and _AVERTED.search(line)))
+    return not (named and (named.level in _ENDS or named.category in ("host_oom", "sigterm")))
 
 
 def _read_xid(line: str) -> _Found | None:
