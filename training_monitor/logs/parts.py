@@ -53,6 +53,8 @@ _OTHER_DOING = regex(
     r"(?:^|: )\s{0,9}(?!pre-?train|train|fine-?tun|learn|optimi|fitt|distill|runn|start)[a-z\-]{3,20}ing\b"
 )
 _EPOCH_NAME = regex(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
+# `Train [2/5]` or `2/5`, nothing else: an epoch, unless it repeats the counter of the bar
+_BARE_EPOCH_NAME = regex(r"\W{0,4}(?:train(?:ing)?|ep?)?\W{0,4}(\d{1,9})\s?/\s?(\d{1,9})\W{0,4}\Z")
 _EPOCHS_NAME = regex(r"(?:^|\s)(?:epochs?|training epochs?)\s?:?\s*$")
 _STEPS_NAME = regex(r"[,\d] steps\s?:?\s*$")
 _TORCHTUNE_NAME = regex(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")
@@ -223,10 +225,11 @@ class _Name:
     """
 
     def __init__(self, name: str) -> None:
-        tune, epoch = _TORCHTUNE_NAME.search(name), _EPOCH_NAME.search(name)
+        tune, epoch, bare = _TORCHTUNE_NAME.search(name), _EPOCH_NAME.search(name), _BARE_EPOCH_NAME.match(name)
         rest_at = _stripped(name, (tune.end(), len(name)), " :", before="") if tune else None
         self.tune = (slice(*tune.span(1)), slice(*tune.span(2)), rest_at) if tune and rest_at else None
-        self.fields = find_fields(name[rest_at] if rest_at else name.strip())
+        self.fields = None if bare else find_fields(name[rest_at] if rest_at else name.strip())
+        self.is_bare, epoch = bare is not None, epoch or bare
         self.epoch = (slice(*epoch.span(1)), slice(*epoch.span(2))) if epoch else None
         self.is_of_steps = _STEPS_NAME.search(name) is not None
         self.is_of_epochs = _EPOCHS_NAME.search(name) is not None
@@ -280,7 +283,9 @@ def read_bar(piece: str, name: str, bar: Bar) -> dict[str, Any]:
     count, total = parse_count(piece[bar.done]), parse_count(piece[bar.total])
     if count is None:
         return {}
-    fields.update(_read_name(name, bar.in_name))
+    in_name = _read_name(name, bar.in_name)
+    if not (bar.in_name.is_bare and in_name["total_epochs"] == total):
+        fields.update(in_name)
     if bar.counts == "samples":
         return {key: fields[key] for key in fields.keys() & _NAME_FIELDS - {"step"}} if "loss" in fields else {}
     epochs = bar.counts == "epochs" or bar.in_name.is_of_epochs

@@ -608,6 +608,18 @@ def test_what_counts_a_stage_or_fold_is_not_the_total_of_the_job() -> None:
     assert (found.epoch, found.total_epochs, found.epoch_step, found.epoch_steps) == (5, None, 3, 40)
 
 
+@pytest.mark.parametrize("name", ["Train [2/5]", "[Train 2/5]", "Training (2/5)", "[2/5]", "2/5"])
+def test_a_bar_named_by_a_bare_count_counts_inside_that_epoch(name: str) -> None:
+    drawn = parse_progress(f"{name}: 100%|###| 30/30 [00:09<00:00, 3.31it/s, loss=0.52]")
+    assert (drawn.step, drawn.epoch, drawn.total_epochs, drawn.epoch_step) == (None, 2, 5, 30)
+
+
+@pytest.mark.parametrize("name", ["[2/5] Training", "Fold 2/5", "Training [12/30]", "12/30"])
+def test_a_bar_named_by_a_stage_or_its_own_counter_counts_steps(name: str) -> None:
+    drawn = parse_progress(f"{name}:  40%|##  | 12/30 [00:04<00:05, 3.31it/s, loss=0.52]")
+    assert (drawn.step, drawn.total_steps, drawn.epoch) == (12, 30, None)
+
+
 def test_a_bar_of_samples_shows_a_loss_and_an_epoch_but_no_step() -> None:
     found = parse_progress(bar(400, 900, name="Epoch 3/50:", rate="99.0img/s", notes=", loss (batch)=0.25"))
     assert found == Progress(epoch=3, total_epochs=50, loss=0.25, epochs_done=2, epochs_planned=50)
