@@ -72,6 +72,8 @@ _ERRORLIKE = regex(
     r"|crash(?:ed)?|panic|killed|traceback|halted|tim(?:ed|es) out|died|evicted|preempted|i/o error"
     r"|(?:terminated|exited) (?:abruptly|unexpectedly)|exited with(?! (?:(?:exit )?(?:code|status)[ :=]{1,3})?0\b))\b"
 )
+_STDIO_BUFFER = 8192
+_UNCAUGHT = regex(r"\[rank\d{1,5}\]: \Z")  # PyTorch writes this before each line of an exception that ends a rank
 _RANK = regex(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
 
 _TOKEN = regex(r"\\.|\{[\d,]+\}|\[(?:\\.|[^\]\\])+\]|\d")  # of a pattern: escape, repeat, set of characters, digit
@@ -121,6 +123,7 @@ class _Found(NamedTuple):
     category: str
     action: str | None  # None: that of the category
     piece: str = ""
+    is_uncaught: bool = False  # only a new attempt can follow
 
 
 def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState | None = None) -> Failure:
@@ -196,10 +199,11 @@ class _Evidence:
         self._decrees = list[_Found]()  # those that only steps of their grace period follow
         self._frame: int | None = None  # the column of `File "...", line N`: what is deeper below is source code
         self._reader: ProgressReader | None = None  # from the first evidence on
+        self._late = 0  # characters of steps, since an uncaught exception, that other ranks may have printed before it
 
     def read(self, text: str) -> None:
         """Read the lines of a log."""
-        pieces = [*log_pieces(text)]
+        self._text, pieces = text, [*log_pieces(text)]
         for number, piece in enumerate(pieces):
             line = piece[:MAX_PIECE].lower()
             told = _told_by(line)
@@ -210,8 +214,12 @@ class _Evidence:
                 begins, before = told.new_attempt and not told.errorlike, self._position()
                 if begins or self._moves(piece):
                     decrees = [each for each in (*self._decrees, *self.found) if each.level == table.DECREED]
-                    self._decrees = [] if begins or self._position() < before else decrees
-                    self.found, self.unnamed, self._chain = [], "", 0
+                    is_new = begins or self._position() < before
+                    self._decrees = [] if is_new else decrees
+                    is_late = not is_new and self.found and all(each.is_uncaught for each in self.found)
+                    self._late = self._late + len(piece) if is_late else 0
+                    self.found = self.found if 0 < self._late < _STDIO_BUFFER else []
+                    self.unnamed, self._chain = "", 0
             if told.retried and not _ADVICE.search(line):
                 self.unnamed = ""
                 last = [each for each in self.found if each.piece == self.found[-1].piece]
@@ -242,7 +250,9 @@ class _Evidence:
                     level = table.WARNED if is_weak else each.level
                     if is_averted and level != table.HARDWARE and each.category not in ("preemption", "sigterm"):
                         level = max(level, table.DEATH if level else table.HANDLED)  # of a part, if others follow
-                    self.found.append(each._replace(level=level, piece=piece))
+                    at = self._text.find(piece[:200]) if ends_traceback else 0
+                    is_uncaught = _UNCAUGHT.search(self._text, max(0, at - 20), at) is not None
+                    self.found.append(each._replace(level=level, piece=piece, is_uncaught=is_uncaught))
         if told.errorlike and not (_ADVICE.search(line) or _STATES.fullmatch(line) or _WARNS.search(line)):
             self.unnamed = piece if _ERRORLIKE.search(without_results(line)) else self.unnamed
 

@@ -249,3 +249,12 @@ def test_every_category_is_in_the_table_and_has_advice() -> None:
     named |= {each.category for each in table.SIGNATURES}
     assert named == table.CATEGORIES.keys()
     assert all(row.advice and row.meaning for name, row in table.CATEGORIES.items() if name != "none")
+
+
+def test_steps_that_another_rank_prints_late_do_not_cancel_an_uncaught_exception() -> None:
+    died = "".join(f"[rank3]: {line}\n" for line in traceback(OOM).splitlines())
+    killed = "W1129 9:10 torch/multiprocessing/api.py:897] Sending process 71 closing signal SIGTERM\n"
+    assert classify_failure(f"{STEPS}{died}{MORE}\n{killed}").category == "cuda_oom"
+    for later in ("step 50 loss 0.4", f"Resuming from step_200\n{MORE}", f"{killed}{MORE}", MORE * 300):
+        assert classify_failure(f"{STEPS}{died}{later}").category == "none", later
+    assert classify_failure(f"{STEPS}{traceback(OOM)}{MORE}").category == "none"
