@@ -46,11 +46,12 @@ OTHER_WORK = regex(
     r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
     r"|resolving|sampler\b|denois|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
     r"|(?:^|\s)(?:val|eval|test(?:ing)?|map|filter|pack|score|inference|shards?|predict|warmup)\b"
-    r"|\brequests\b|^\s*batches\s?:?\s*$"
+    r"|\brequests\b"
 )
 # `Merging weights`, `train: Scanning labels`: a bar about an activity other than training
 _OTHER_DOING = regex(
     r"(?:^|: )\s{0,9}(?!pre-?train|train|fine-?tun|learn|optimi|fitt|distill|runn|start)[a-z\-]{3,20}ing\b"
+    r"|^\s*batches\s?:?\s*$"
 )
 _EPOCH_NAME = regex(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
 # `Train [2/5]` or `2/5`, nothing else: an epoch, unless it repeats the counter of the bar

@@ -608,6 +608,19 @@ def test_what_counts_a_stage_or_fold_is_not_the_total_of_the_job() -> None:
     assert (found.epoch, found.total_epochs, found.epoch_step, found.epoch_steps) == (5, None, 3, 40)
 
 
+def test_a_loss_of_validation_with_a_dot_is_not_the_loss() -> None:
+    assert (
+        parse_progress("Epoch: 03\n\tTrain Loss: 1.51 | Train PPL: 4.5\n\t Val. Loss: 9.9 | Val. PPL: 21").loss == 1.51
+    )
+    assert parse_progress("Avg. loss: 1.51").loss == 1.51
+
+
+def test_a_bar_of_batches_counts_only_if_it_measures_the_training() -> None:
+    bar = "Batches:  40%|##  | 12/30 [00:04<00:05, 3.31it/s{}]"
+    assert parse_progress(bar.format(", loss=0.5")).loss == 0.5
+    assert parse_progress(bar.format("")) == parse_progress("")
+
+
 @pytest.mark.parametrize("name", ["Train [2/5]", "[Train 2/5]", "Training (2/5)", "[2/5]", "2/5"])
 def test_a_bar_named_by_a_bare_count_counts_inside_that_epoch(name: str) -> None:
     drawn = parse_progress(f"{name}: 100%|###| 30/30 [00:09<00:00, 3.31it/s, loss=0.52]")
