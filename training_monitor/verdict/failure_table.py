@@ -198,9 +198,9 @@ _FATAL = r"(?<!non)(?<!non-)(?<!non )fatal"
 
 
 def _exited(codes: str) -> str:
-    """Match `exitcode  : -9`, `exit status 137` or `return code = -11`: how launchers report one of these codes."""
-    reported = r"(?:exit(?:ed|ing)?(?: with)?(?: exit)?|return) ?(?:code|status)[:= (]{1,5}|\bexited with "
-    return rf"(?:{reported}|^make\S{{0,5}}: .{{1,200}}\berror )(?:{codes})\b"
+    """Match `exitcode  : -9`, `exit status 137` or `"exit_code": 1`: how launchers report one of these codes."""
+    reported = r"(?:(?<!-)exit(?:ed|ing)?(?: with)?(?: exit)?|return)[ _]?(?:code|status)[:= (\"']{1,5}"
+    return rf"(?:{reported}|\bexited with (?!\d+ [a-z])|^make\S{{0,5}}: .{{1,200}}\berror )(?:{codes})\b"
 
 
 def _by_shell(words: str) -> str:
@@ -511,8 +511,7 @@ SIGNATURES = tuple(
          rf"{_by_shell(_ABORTED)}|{_exited('134|-6')}"
          r"|sigabrt\b|signal 6\b|status=\d+/abrt\b|core dumped|terminate called|fatal python error"),
         (SUMMARY, "exit_status",
-         r"exitcode: [12]\b|exit code[: ]+[12]\b|exited with (?:exit )?code (?:= )?[12]\b"
-         r"|non-zero exit status [12]\b|return code = [12]\b|exitcode *: [12]\b"),
+         _exited("[12]")),
         (SUMMARY, "command_not_found",
          r"exit ?code:? 12[67]\b|command not found(?:: \S{1,80})?$|^\S{0,40}sh: \d+: \S{1,80}: not found$"),
         # ------------------------------------------------ to be watched, or harmless

@@ -258,3 +258,20 @@ def test_steps_that_another_rank_prints_late_do_not_cancel_an_uncaught_exception
     for later in ("step 50 loss 0.4", f"Resuming from step_200\n{MORE}", f"{killed}{MORE}", MORE * 300):
         assert classify_failure(f"{STEPS}{died}{later}").category == "none", later
     assert classify_failure(f"{STEPS}{traceback(OOM)}{MORE}").category == "none"
+
+
+@pytest.mark.parametrize(
+    ("line", "category"),
+    [
+        ('Script done on 2026-03-04 05:06:07+00:00 [COMMAND_EXIT_CODE="1"]', "exit_status"),
+        ('Script done on 2026-03-04 05:06:07+00:00 [COMMAND_EXIT_CODE="137"]', "killed_sigkill"),
+        ('{"event": "end", "exit_code": 2}', "exit_status"),
+        ("training process ended, returncode=1", "exit_status"),
+        ('{"event": "end", "exit_code": 0}', "none"),
+        ("exit_code=10", "none"),
+        ("+ scan --exit-code 1 image", "none"),
+        ("the linter exited with 1 warning", "none"),
+    ],
+)
+def test_an_exit_status_is_read_in_the_notations_of_wrappers(line: str, category: str) -> None:
+    assert classify_failure(f"{STEPS}{line}\n").category == category
