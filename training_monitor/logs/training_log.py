@@ -88,6 +88,7 @@ class ProgressReader:
             next line. An epoch of -1 is before all others.
         job: what counts the job.
         after_job: a bar after the full one, and its fields.
+        again: the bar of `job` began again after it was full, so it does not count the job.
         other_begins, other_total: an unnamed bar of other work comes next, and the total of that bar.
         micro, counted: smaller iterations are counted beside steps, and iterations beside environment steps.
         epochs_drawn: a bar counts several epochs.
@@ -105,6 +106,7 @@ class ProgressReader:
     finished_at: tuple[int | None, float | None] | None = (None, None)
     job: _Job | None = None
     after_job: tuple[_Job, dict[str, Any]] | None = None
+    again: bool = False
     other_begins: bool = False
     other_total: int | None = None
     micro: bool = False
@@ -141,7 +143,7 @@ class ProgressReader:
     def learned(self) -> object:
         """What decides how later pieces are read; equal as long as nothing was learned."""
         job = self.job, self.after_job is None, self._is_full, self.other_begins, self.other_total, self.finished_at
-        drawn, broken = (self.epochs_drawn, self.epochs_bar), (self.is_broken, self.is_ignored)
+        drawn, broken = (self.epochs_drawn, self.epochs_bar, self.again), (self.is_broken, self.is_ignored)
         signs = self.micro, self.counted, drawn, self.columns, self.is_steady, self.slashed, self.is_size, broken
         unknown = self.shown.get("step") is None, self.shown.get("epoch_step") is None
         return self.epochs.learned, [*map(self.shown.get, _LASTING)], unknown, job, signs
@@ -307,6 +309,8 @@ class ProgressReader:
             fields.update(epoch_step=fields.pop("step"), epoch_steps=fields.pop("total_steps"))
             fields["eta_scope"] = fields["eta_scope"] and "epoch"
         if "total_steps" not in fields or self._is_job_bar(bar.key, fields):
+            if self.again and "total_steps" in fields and self.epochs.epoch is None:
+                fields.update(total_steps=None, eta_scope=fields["eta_scope"] and "epoch")
             self._take(fields, f"{name} {piece[bar.notes]}".lower(), bar.signs)
 
     def _is_inner(self, key: str, fields: dict[str, Any]) -> bool:
@@ -344,6 +348,8 @@ class ProgressReader:
             if (total < job.total and (renamed or not key)) or (renamed and job.measured and not full) or longer:
                 self.after_job = (found, fields) if full or longer else None
                 return False
+        began = self._is_full and fields["step"] < total / 2 and not self.shown.get("finished")
+        self.again = job is not None and (key, total) == (job.key, job.total) and (self.again or began)
         self.job, self.after_job = replace(found, measured=measured or bool(job and job.measured)), None
         return True
 

@@ -615,6 +615,17 @@ def test_a_loss_of_validation_with_a_dot_is_not_the_loss() -> None:
     assert parse_progress("Avg. loss: 1.51").loss == 1.51
 
 
+@pytest.mark.parametrize("name", ["", "train: "])
+def test_a_bar_that_begins_again_after_its_end_is_not_the_whole_job(name: str) -> None:
+    bar = "".join(f"\r{name}{5 * step}%|##  | {step}/20 [00:01<00:01, 9.9it/s]" for step in (0, 7, 19, 20))
+    drawn = parse_progress(f"{bar}\nloss 0.6\n{bar}\nloss 0.5\n")
+    assert (drawn.step, drawn.total_steps, drawn.loss) == (20, None, 0.5)
+    of_ranks = bar + bar[bar.index(f"\r{name}95%") :]
+    next_run = f"{bar}\n{{'train_runtime': 9.1, 'train_loss': 0.5}}\n{bar}"
+    for log in (bar, of_ranks, next_run, f"{bar}{bar}\nEpoch 2/2, loss: 0.5"):
+        assert job_progress(parse_progress(log)).fraction == 1.0, log
+
+
 def test_a_bar_of_batches_counts_only_if_it_measures_the_training() -> None:
     bar = "Batches:  40%|##  | 12/30 [00:04<00:05, 3.31it/s{}]"
     assert parse_progress(bar.format(", loss=0.5")).loss == 0.5
