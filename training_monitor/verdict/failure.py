@@ -36,7 +36,9 @@ _REJECTED = regex(r"(?:OutOf|NodeAffinity|NodeName|NodePorts)\w*: |\w+: Pod was 
 
 _ADVICE, _NEVER, _AVERTED = regex(table.ADVICE), regex(table.NEVER), regex(table.AVERTED)
 _FROM_OUTSIDE = regex(table.FROM_OUTSIDE)
-_XID = regex(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
+_XID = regex(
+    r"(?<!no )(?<!check )(?<!parse )\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b(?! (?:check|table|handl))"
+)
 _RETRIED = regex(
     r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of)"
     r"|attempting to recover|skipping (?:this |the )?batch)|\b(?:ok|succe\w{2,8}|worked) (?:on|at|after) .{0,20}\btry\b"
@@ -51,7 +53,12 @@ _NEW_ATTEMPT = regex(
 )
 _POSITION = ("step", "epoch", "epoch_step")
 _ENDS = table.DECREED, table.HARDWARE, table.DEATH
+_WEAK = table.HANDLED, table.WARNED
+# Where a line says how work went on, they may have ended a part of the job.
+_OF_PARTS = ("time_limit", "host_oom", "node_lost", "evicted", "evicted_disk", "evicted_memory")
 _GRACE_ENDS = ("killed_sigkill", "sigterm")  # how a scheduler ends what it announced
+_WAITS = regex(r"waiting (?:for )?\d")
+_OF_JOB = regex(r"\b(?:job|wall|run|allocation|service)")
 _CHAINED = regex(r"\b(?:during handling of the above exception|was the (direct cause) of the following exception)")
 _STATES = regex(r"\s*\|.*\|\s*|.*\b[1-9]\d* running\b.*")  # of tasks: a row of a table, or counts while some run
 _FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
@@ -78,6 +85,10 @@ _RANK = regex(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank
 
 _TOKEN = regex(r"\\.|\{[\d,]+\}|\[(?:\\.|[^\]\\])+\]|\d")  # of a pattern: escape, repeat, set of characters, digit
 
+_PLAIN = r"[^()\[\\]|\\.|\[(?:\\.|[^\]\\])+\]"  # of a pattern: no parenthesis
+_NESTED = rf"(?:{_PLAIN}|\((?:{_PLAIN}|\((?:{_PLAIN}|\((?:{_PLAIN})*\))*\))*\))*"
+_REFUSES = regex(rf"\(\?<?!{_NESTED}\)")
+
 
 def _for_any_digit(pattern: str) -> str:
     """Return a pattern that matches what the given one does, and that with other digits too."""
@@ -88,7 +99,11 @@ def _for_any_digit(pattern: str) -> str:
             return r"\d"
         return rf"{token[0][:-1]}\d]" if is_set and re.search(r"(?<!\\)\d", token[0]) else token[0]
 
-    return _TOKEN.sub(relaxed, pattern)
+    def allowed(refused: re.Match[str]) -> str:  # what refuses one digit must not refuse all
+        names_digit = any(relaxed(token) != token[0] for token in _TOKEN.finditer(refused[0]))
+        return "" if names_digit else refused[0]
+
+    return _TOKEN.sub(relaxed, _REFUSES.sub(allowed, pattern))
 
 
 _EXIT = {
@@ -197,6 +212,7 @@ class _Evidence:
         self._chain = 0  # where the findings of the present traceback begin
         self._is_chained = self._in_traceback = self._is_ignored = False
         self._decrees = list[_Found]()  # those that only steps of their grace period follow
+        self._of_parts = dict[str, _Found]()  # since the last step, by category
         self._frame: int | None = None  # the column of `File "...", line N`: what is deeper below is source code
         self._reader: ProgressReader | None = None  # from the first evidence on
         self._late = 0  # characters of steps, since an uncaught exception, that other ranks may have printed before it
@@ -211,7 +227,7 @@ class _Evidence:
                 continue
             is_source, ends_traceback = self._is_source(line), self._follow_traceback(line)
             if self._reader:
-                begins, before = told.new_attempt and not told.errorlike, self._position()
+                begins, before = told.new_attempt and not _ERRORLIKE.search(line), self._position()
                 if begins or self._moves(piece):
                     decrees = [each for each in (*self._decrees, *self.found) if each.level == table.DECREED]
                     is_new = begins or self._position() < before
@@ -219,7 +235,7 @@ class _Evidence:
                     is_late = not is_new and self.found and all(each.is_uncaught for each in self.found)
                     self._late = self._late + len(piece) if is_late else 0
                     self.found = self.found if 0 < self._late < _STDIO_BUFFER else []
-                    self.unnamed, self._chain = "", 0
+                    self._of_parts, self.unnamed, self._chain = {}, "", 0
             if told.retried and not _ADVICE.search(line):
                 self.unnamed = ""
                 last = [each for each in self.found if each.piece == self.found[-1].piece]
@@ -244,15 +260,20 @@ class _Evidence:
                 _read_exception(line, ends_traceback),
             ):
                 if each:
-                    if each.category in _GRACE_ENDS and not self.found:
-                        self.found += self._decrees
+                    if each.category in _GRACE_ENDS and all(other.level in _WEAK for other in self.found):
+                        kills = each.level == table.DEATH
+                        of_parts = [one for one in self._of_parts.values() if kills or one.level == table.DECREED]
+                        self.found += self._decrees + of_parts
                     is_weak = is_warning and table.DECREED < each.level < table.DEATH
-                    level = table.WARNED if is_weak else each.level
-                    if is_averted and level != table.HARDWARE and each.category not in ("preemption", "sigterm"):
-                        level = max(level, table.DEATH if level else table.HANDLED)  # of a part, if others follow
                     at = self._text.find(piece[:200]) if ends_traceback else 0
                     is_uncaught = _UNCAUGHT.search(self._text, max(0, at - 20), at) is not None
-                    self.found.append(each._replace(level=level, piece=piece, is_uncaught=is_uncaught))
+                    level = table.WARNED if is_weak else each.level
+                    seen = each._replace(level=level, piece=piece, is_uncaught=is_uncaught)
+                    is_waited_for = seen.category == "time_limit" and _WAITS.search(line)
+                    if is_averted and seen.category in _OF_PARTS and not is_waited_for:
+                        self._of_parts[seen.category] = seen  # it counts if a signal follows at once
+                        seen = seen._replace(level=table.WARNED if seen.level == table.CAUSE else table.HANDLED)
+                    self.found.append(seen)
         if told.errorlike and not (_ADVICE.search(line) or _STATES.fullmatch(line) or _WARNS.search(line)):
             self.unnamed = piece if _ERRORLIKE.search(without_results(line)) else self.unnamed
 
@@ -311,6 +332,11 @@ def _signatures() -> tuple[tuple[table.Signature, re.Pattern[str], re.Pattern[st
     return tuple((each, regex(each.pattern), regex(_for_any_digit(each.pattern))) for each in table.SIGNATURES)
 
 
+@lru_cache(maxsize=1)
+def _errorlike_shape() -> re.Pattern[str]:
+    return regex(_for_any_digit(_ERRORLIKE.pattern))
+
+
 class _Told(NamedTuple):
     """What a line may tell by its words, whatever its numbers are; `signatures` counts in `_signatures`."""
 
@@ -326,7 +352,7 @@ class _Told(NamedTuple):
 def _told_by(line: str) -> _Told:
     signatures = tuple(number for number, (*_, pattern) in enumerate(_signatures()) if pattern.search(line))
     exception = bool(_EXCEPTION.match(line) or _RAISED.match(line))
-    errorlike = _ERRORLIKE.search(line) is not None
+    errorlike = _errorlike_shape().search(line) is not None
     return _Told(
         signatures=signatures,
         exception=exception,
@@ -354,7 +380,9 @@ def _is_harmless(line: str, told: _Told) -> bool:
         return True
     if not _AVERTED.search(line):
         return False
-    named = _read_signatures(line, told.signatures)
+    named = _read_xid(line) or _read_signatures(line, told.signatures)
+    if named and named.category == "time_limit":
+        return not _OF_JOB.search(line)
     return not (named and (named.level in _ENDS or named.category in ("host_oom", "sigterm")))
 
 

@@ -193,7 +193,9 @@ _ABORTED = (
 )
 _JOB = r"(?:\[\d+\] ?[+-]?\s+(?:\d+\s+)?|(?<!\d)\d+ ?行?\s?[:：]\s*\d+\s+|^\W*\d+\s+|^zsh: |\btasks? [\d,\-]{1,60}: )"
 
-_TIME = r"(?:wall(?:clock)? ?time|time limit|run time|\bmax(?:imum)?[ _]?(?:run|execution)[ _]?time)"
+_TIME = (
+    r"(?:wall(?:clock)? ?time|time limit|run time|\bmax(?:imum)?[ _]?(?:run|execution)[ _]?time)"
+)
 _FATAL = r"(?<!non)(?<!non-)(?<!non )fatal"
 
 
@@ -224,12 +226,16 @@ SIGNATURES = tuple(
          rf"|\bjob .{{0,30}}took longer than|{_TIME}.{{0,40}}exceed|exceed(?:ed|s|ing) .{{0,30}}{_TIME}|enforced h_rt"
          r"|\bjob (?:has )?timed out\b|\bthis job is timed-out\b|service reached runtime time limit"),
         (DECREED, "preemption",
-         r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
+         r"(?<!\bno )(?<!ing for )(?<!atch for )spot (?:instance )?(?:interruption|termination|preemption)s?\b"
+         r"(?!:? (?:handl|monitor|watch|listen|check|callback|poll|rate|behavio|is not (?:det|pend|act)"
+         r"|none|false)(?!.{0,60}\b(?:received|marked|interrupted|detected)))"
+         r"|rebalance recommendation"
          r"|instance (?:i-[0-9a-f]{4,17} )?(?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
-         r"|instance \w{1,30}-\S{1,40} (?:will be|is being|was|has been) (?:preempted|reclaimed|outbid)"
+         r"|(?<!engine )(?<!rollout )instance \w{1,30}-\S{1,40} (?:will be|is being|was|has been)"
+         r" (?:preempted|outbid|reclaimed)(?! by request| from pool)"
          r"|acpi g2 soft off|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
-         r"|(?<!no )preemption (?:notice|signal) (?:was )?received(?!\W{1,3}(?:none\b|false\b|no\W*$))"
-         r"|(?<!not )\breceived (?:a )?(?:preemption|spot) (?:notice|signal)(?!\W{1,3}(?:none\b|false\b|no\W*$))"
+         r"|(?:(?<!no )preemption (?:notice|signal) (?:was )?received|(?<!not )\breceived (?:a )?(?:preemption|spot)"
+         r" (?:notice|signal))(?!\W{0,2}[:=?]\W{0,2}(?:no|none|false|0) *(?:$|[,;.)(])|\W{1,3}(?:none|false)\b)"
          r"|\bpreempted by (?:a )?(?:pod|higher)"
          r"|reason:\s*(?:preempted|preempting|preemptionbyscheduler|terminationbykubelet|nodeshutdown|nodelost)"
          r"|(?:status|state)\W{1,4}preempted|preemptionbyscheduler|node is shutting down|imminent node shutdown"
@@ -248,17 +254,22 @@ SIGNATURES = tuple(
          r"|\bnode (?:\S{1,80} )?(?:is|became|went) (?:unreachable|not responding)"),
         # ------------------------------------------------ a device is broken
         (HARDWARE, "ecc_error",
-         r"uncorrectable ecc|uncorrectable nvlink|cudaerroreccuncorrectable|cuda_error_ecc_uncorrectable"
-         r"|double[- ]bit ecc|uncorrected ecc error|volatile uncorr|uncorrectable memory error|dram uncorrectable"
-         r"|row remap(?:ping|per)? ?(?:failure|failed|error)|ecc error.{0,40}unrecover|hardware memory corruption"
+         r"(?<!\bno )(?!(?<=(?<!gpu )(?<!rank )(?<!node )(?<!device )\b0 )[\w -]{8,30} errors\b)"
+         r"(?:uncorrectable (?:ecc|nvlink|memory error|.{0,30}ecc error)"
+         r"|double[- ]bit ecc(?!\W{1,40}(?:n/a|0\b))|uncorrected ecc error)"
+         r"|volatile uncorr[^|]{0,40}[1-9]"
+         r"|cudaerroreccuncorrectable|cuda_error_ecc_uncorrectable|dram uncorrectable"
+         r"|row remap(?:ping|per)? ?(?:failure|failed|error)(?!(?:s| occurred){0,2} *[:=] *(?:n/a|no|0) *(?:$|[,;|)]))"
+         r"|ecc error.{0,40}unrecover|hardware memory corruption"
          rf"|\bedac .{{0,20}}\b[1-9]\d* ue |machine check.{{0,60}}(?:uncorrected|{_FATAL})|{_FATAL} machine check"
-         r"|(?<!no )uncorrectable .{0,30}ecc error|(?:[1-9]\d* (?:new )?|[:}] ?)uncorrectable hardware error"
-         r"|(?<!no )(?<!\d )uncorrectable error (?:on|in|at) (?:neuron ?)?(?:core|device|gpu|hbm) ?(?:\d|mem)"),
+         r"|(?:[1-9]\d* (?:new )?|[:}] ?)uncorrectable hardware error"
+         r"|(?<!no )(?<!\d )uncorrectable error (?:on|in|at) (?:neuron ?)?(?:core|device|gpu|hbm) ?"
+         r"(?:\d|mem(?!\w{0,3} (?:will|would|stops?|aborts?)\b))"),
         (HARDWARE, "gpu_lost",
          r"fallen off the bus|allocate unhealthy devices|unable to determine the device handle"
          r"|gpu is lost|gpu_is_lost|gpu requires reset"
          r"|cudaerrordevicesunavailable|hardware (?:error|failure) (?:detected )?on gpu|unrecoverable gpu"
-         r"|cudaerrorhardware|cuda_error_hardware|hardware stack error|nvlink (?:error|failure)(?! count)"
+         r"|cudaerrorhardware|cuda_error_hardware|hardware stack error|(?<!\bno )nvlink (?:error|failure)(?! count)"
          rf"|nvlink.{{0,40}}{_FATAL} error|cudaerrornvlinkuncorrectable|cuda_error_nvlink"
          rf"|(?:nvswitch|fabric ?manager|\bsxid|pcie bus error).{{0,60}}{_FATAL}|no devices were found$"
          r"|no visible (?:gpu|tpu) devices|cudaerrorsystemnotready"
@@ -370,7 +381,10 @@ SIGNATURES = tuple(
          r"(?:nan|inf(?:inity)?)\b|\b(?:loss|metric)\b.{0,40} is not finite"
          r"|grad(?:ient)?[ _-]?norm\W{1,6}(?:is )?nan|number of nan iterations: *[1-9]"
          r"|(?:nan|inf) (?:loss(?!\W{0,4}\d+(?:\.\d|\W*$))|found in|detected|in loss)|non-finite (?:loss|grad)"
-         r"|loss (?:is |has |became )?(?:diverged|exploded|infinite(?![\w-]))|infinite (?:or nan )?loss|found nan"
+         r"|loss (?:is |has |became )?(?:diverged|exploded)|\bloss infinite(?![\w-])|infinite (?:or nan )?loss"
+         r"|(?<!if )(?<!when )\b(?:loss|gradients?|grad(?:ient)?[ _]norm|weights)"
+         r" (?:(?:is|are|was|has|have) (?:now |bec[ao]me )?|bec[ao]mes? )infinite(?![\w-])"
+         r"|found nan"
          r"|(?:loss|gradients?|activations?|weights|parameters)\b(?:(?! (?:if|when|where|will)\b).){0,40}"
          r" (?:is|are|contains?|has|have|bec[ao]mes?) (?:a )?(?:nan|inf|non-finite)(?![\w-])"
          r"|\bnan and/or inf values in|returned nan values|floatingpointerror|(?:loss|grad)_?\s?scale (?:is too small"
@@ -601,21 +615,27 @@ NEVER = (
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)|(?:fail|could not|unable).{0,200}[.,;] +trying "
     r"|nan or inf found in input tensor|pip's dependency resolver|not a git repository"
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
-    r"|^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceed|\becc\b|\b(?:aborting|exiting|giving up)))"
+    r"|^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceed|\becc\b|\bxid\b|gpu is lost"
+    r"|fallen off|requires reset"
+    r"|\b(?:exit|exiting|abort|aborting|stopping|raising|giving up)\b(?! (?:code|status))))"
     r".{0,300}(?:[.,;] +ignoring(?! further)"
     r"|(?:failed to|could not|unable to) (?:read|get|fetch|query|check|poll)\b.{0,200}[.,;] +skipping)"
-    r"|^(?=.{0,200}\bspot ).{0,200}(?:(?:failed to|could not|unable to) (?:reach|watch|connect|subscribe|start)"
+    r"|^(?=.{0,200}\bspot (?:instance )?(?:interrupt|terminat|preempt|pric|watch|monitor|metadata|check))"
+    r"(?!.{0,200}(?:(?:error|exception): |\b(?:received|detected|notice!))).{0,200}"
+    r"(?:(?:failed to|could not|unable to) (?:reach|watch|connect|subscribe|start)"
     r"|\b(?:check|poll|request)\b.{0,40} failed)\b.{0,200}[.,;] +(?:skipping|falling back|.{3,30} (?:disabled|anyway))"
+    r"|\b(?:judge|verdict|sample|sandbox|test ?case|submission)\b.{0,60}\btime limit exceeded"
     # a guard that was set up, or what it did not find
     r"|^(?!.{0,300}(?:error|exception): ).*\b(?:handler|listener|detection|detector|checks?|tolerance) (?:is |was )?"
     r"(?:enabled|started|active|(?<!\d checks )passed)\W*$"
     r"|(?:^|[\]>] )[\w /-]{2,40}(?<!error)(?<!exception)(?<!failed): none$"
     r"|(?:^|[,;(] ?|\b(?:found|had|with|detected) )0 (?:[a-z-]{2,20} ){1,3}(?:errors?|events?)\b"
-    r"(?!.{0,120}(?:(?<!\bon )(?<!\bin )(?<!across )\b[1-9]\d* |(?:err|fail|ecc|uncorr)\w{0,8}\W{0,3}[:=] ?[1-9]))"
+    r"(?!.{0,120}(?:(?<!\bon )(?<!\bin )(?<!across )\b[1-9]\d* |(?:err|fail|ecc|uncorr)[\w ]{0,30}[:=] ?[1-9]))"
     r"|(?:^|[\]:-] )(?:(?:current |initial )?(?:best|lowest)\b[\w ]{0,30}\bloss\W{1,6}inf\b"
     r"(?!.{0,300}\b(?:nan|diverg))"
     r"|(?:on|upon|when|if) (?:a |receiving )?sig(?:term|usr\d)\W{1,3}\w)"
-    r"|^(?!.{0,80}\breceived .{0,9}sig.*will ).*\bwill .{0,60}\b(?:on|upon|when|if|after) (?:a |receiving )?sigterm\b"
+    r"|^(?!.{0,80}\b(?:(?:received|caught|got) .{0,9}sig.*will |sigterm (?:was )?received (?:from|now)))"
+    r"(?!.*; ?sigterm (?:was )?received).*\bwill .{0,60}\b(?:on|upon|when|if|after) (?:a |receiving )?sigterm\b"
 )
 
 # Problems that were averted, as their own line says: never evidence, unless the line names an end or a broken device.
