@@ -101,10 +101,17 @@ _COUNTER = r"\b(?:step|epoch|iter)\w{0,6}[\s:=#]{1,3}\d{1,12}(?!\d)"
 _MENTIONED = regex(
     rf"(?![^\n]{{0,100}}?(?:{_COUNTER}(?:\s?[/|]\s?\d| of \d)|[.;] {_COUNTER}))(?:(?!{_COUNTER})[^\n]){{0,200}}?"
     rf"(?:\b{_REMOV}(?:e[sd]?|ing)\b[^\n]{{0,80}}?{_KEPT}|{_KEPT}[^\n]{{0,80}}?\W{_REMOV}ed\b"
-    r"|\b(?:will|next|(?:due|scheduled|planned|expected)(?=:| (?:to|for|at|on|by|in|until|end|start))"
+    r"|\b(?:will|next(?! token)|(?:due(?! to (?!be\b|begin|end|start|stop|run\b|finish|occur|happen))"
+    r"|scheduled|planned|expected)(?=:| (?:to|for|at|on|by|in|until|end|start))"
     r"|(?:begin|end|start|stop|grow|rise|increase|double|drop|fall|decrease|halve|decay|switche"
-    r"|change|(?:un)?freeze|finishe|turn|goe)s)\b[^\n;|]{0,80}?"
+    r"|change|(?:un)?freeze|finishe|goe)s|turns? (?:on|off))\b[^\n;|]{0,80}?"
     rf"(?: (?:at|on|for|by|in|until|from|after|before|around|is) (?:\w{{2,13}} ){{0,3}}|: |[(@>] ?){_COUNTER}(?!\.\d))"
+)
+# Behind the line's own position: `step 12 loss 0.5, next checkpoint: step 100`
+_BESIDE = regex(
+    rf"{_COUNTER}[^\n]{{0,200}}?[ ,|(;](?=(?:next|last|latest|best|newest|oldest)"
+    rf" (?!\w+ (?:batch|global|optimizer)\b|batch|global|optimizer)(?:[a-z]{{2,12}} ?){{1,2}}(?:[:=@(] ?)?{_COUNTER}"
+    rf"(?![^\n]*(?:loss|{_COUNTER})))"
 )
 _NEW_ATTEMPT = regex(
     r"running entrypoint|running training|traceback \(most recent|exception (?:ignored|was never)|logging error -"
@@ -531,7 +538,8 @@ def _training_end(line: str, message: int) -> int:
             return 0
         if not found["value"]:
             return found.start()
-    return len(line)
+    beside = _BESIDE.search(line, message)
+    return beside.end() if beside else len(line)
 
 
 def _is_other_work(line: str, message: int) -> bool:
