@@ -39,11 +39,17 @@ _NAME = regex(
 _OTHER_WORK = regex(  # on a model or data: serve_lora.py, but not demo_training.py
     r"(.*\.)?(serve|eval(uate)?|infer(ence)?|prep(are|rocess)?|merge|convert|export|download|tokeni[sz]e"
     r"|predict|quanti[sz]e|generate|plot|make|create|build|split|count|inspect|visuali[sz]e|analy[sz]e)[-_]"
-    r"(?!.*(train(ing|er)?(\.|$)|and[-_](pre|re)?train|\.([a-z]+_)?(train|sft|dpo|grpo|ppo)))"
+    r"(?!.*(train(ing|er)?(\.|$)|and[-_](pre|re)?train"
+    r"|\.([a-z]+_)?((pre)?train|fine_?tun|sft|dpo|grpo|ppo|orpo|kto|rlhf|distill)"
+    r"(?![-_](data|corpus|to|eval|judge))(?!.*\.py$)))"
+)
+_OF_A_MODEL = regex(r"(.*[._-])?(eval(uate)?|predict|infer(ence)?|generate|export|convert|plot|show|sample)(\.py)?")
+_GIVEN = r"(?:--?|(?=[^\s=]+=[\[\d.,eEkM_+\]-]+$))"
+_COUNT = regex(
+    rf"{_GIVEN}(?:(?:num[_-])?(?:train[_-])?(?:max[_-])?epochs?|(?:max|train|total)[_-](?:train[_-])?(?:steps|iters))\b"
 )
 _OPTION = regex(
-    r"(?:--?|(?=[^\s=]+=[\[\d.,eEkM_+\]-]+$))(?:(?:num[_-])?(?:train[_-])?(?:max[_-])?epochs?|(?:max|train|total)[_-](?:train[_-])?(?:steps|iters)"
-    r"|lr|learning[_-]rate)\b|(?:--|\+*(?=\S+=))(?:trainer|optimizer|optim)\.\w|optim(?:izer)?\.\w+$|(?:--do_|mode=)train$"
+    rf"{_GIVEN}(?:lr|learning[_-]rate)\b|(?:--|\+*(?=\S+=))(?:trainer|optimizer|optim)\.\w|optim(?:izer)?\.\w+$|(?:--do_|mode=)train$"
 )
 _TASKS = ("train", "fit", "finetune", "fine-tune", "pretrain")
 # They use GPUs or have similar names, but train nothing.
@@ -120,7 +126,10 @@ def is_training(words: Sequence[str]) -> bool:
         return not wanted or any(word in wanted for word in arguments[:3])
     if _NAME.search(name) and not _OTHER_WORK.match(name):
         return True
-    return arguments[:1] != () and (arguments[0] in _TASKS or any(_OPTION.match(word) for word in arguments))
+    if arguments[:1] != () and arguments[0] in _TASKS:
+        return True
+    counts = not _OF_A_MODEL.fullmatch(name)
+    return any(_OPTION.match(word) or (counts and _COUNT.match(word)) for word in arguments)
 
 
 def is_launcher(words: Sequence[str]) -> bool:

@@ -58,6 +58,12 @@ vision task=segment mode=train data=d.yaml
 python main.py --do_train
 python create_and_train_model.py
 python -m build_agent.train_ppo
+python -m make_moe.finetune_lora
+python -m inspect_ai.rlhf
+python build_model.py --epochs 10
+python generator.py --epochs 100
+python predict.py --do_train
+python eval.py --lr 0.1
 ray::MyTrainable.save()
 python main.py max_steps=100_000
 """
@@ -110,6 +116,11 @@ python show.py epoch=3-step=60
 python -m tools.make_train_data
 python merge_qwen2.5_lora.py
 python -m tools.merge_lora.main
+python plot_v1.train_curves.py
+python eval.py --epoch 3
+python -m prepare_data.pretrain_data
+python -m tools.inference --max_steps=50
+python generate.py max_steps=1000
 """
 
 
