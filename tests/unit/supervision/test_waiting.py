@@ -275,9 +275,9 @@ def test_a_training_that_is_there_no_more_ends_it_as_unknown(tmp_path: Path) -> 
 
 
 def test_a_long_wait_takes_few_looks(tmp_path: Path) -> None:
-    world = World(tmp_path, Behaviour(total=36_000))
+    world = World(tmp_path, Behaviour(total=12_000))
     world.wait("finished")
-    assert world.clock.elapsed >= 36_000 and world.looks < 650
+    assert world.clock.elapsed >= 12_000 and world.looks < 250
 
 
 def test_a_missing_training_raises_and_leaves_nothing(tmp_path: Path) -> None:

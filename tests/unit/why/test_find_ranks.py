@@ -176,8 +176,8 @@ def test_a_number_that_is_none_numbers_nobody_and_is_not_counted_with() -> None:
 
 
 def test_a_deep_or_wide_tree_takes_little_time() -> None:
-    deep = [One(100 + each, 99 + each, variables={"RANK": each % 2}) for each in range(6000)]
-    wide = [One(100 + each, 1, variables={"RANK": each}) for each in range(3000)]
+    deep = [One(100 + each, 99 + each, variables={"RANK": each % 2}) for each in range(3000)]
+    wide = [One(100 + each, 1, variables={"RANK": each}) for each in range(1500)]
     loop = [One(100, 101), One(101, 102), One(102, 100)]
     for tree in (deep, wide, loop):
         for stacks in (SeenStacks({}), SeenStacks({}, tuple(each.pid for each in tree))):
