@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fakes import FakeTransport
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.results import CommandResult
 from training_monitor.targets.kinds.container import DockerTarget, PodmanTarget
 from training_monitor.targets.kinds.local import LocalTarget
-from training_monitor.targets.kinds.pod import PodTarget
+from training_monitor.targets.kinds.pod import PodTarget, namespace_of_context
 from training_monitor.targets.kinds.ssh import SshTarget
 from training_monitor.targets.kinds.vast import VastTarget
 from training_monitor.targets.target import parse_target
@@ -92,3 +94,12 @@ def test_a_hostile_namespace_is_refused_and_no_password_is_shown() -> None:
     with pytest.raises(SettingsError) as caught:
         parse_target("ssh://user:hunter2@host")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "exit_code", "expected"), [("ml\n", 0, "ml"), ("ml", 1, "default"), ("", 0, "default")]
+)
+def test_a_pod_without_namespace_is_in_that_of_the_context(said: str, exit_code: int, expected: str) -> None:
+    transport = FakeTransport(lambda script: ("", 0))
+    transport.register(("kubectl", "config", "view"), lambda words, _: CommandResult(words, exit_code, said, "", 0.0))
+    assert namespace_of_context(transport) == expected
