@@ -305,6 +305,11 @@ def _not_seen(seen: RollCall, alive: Sequence[Rank], found: Explanation, is_movi
         told.append(
             f"not identified: {_numbers(found.unseen)}, because the rank numbers of some processes could not be read"
         )
+    elif found.unseen and nameless:
+        told.append(
+            f"not identified or not seen: {_numbers(found.unseen)}, among processes whose rank numbers could not be "
+            "read, or on hosts that were not queried or did not respond"
+        )
     elif found.unseen:
         beside = "which may be among processes that were not inspected, or " if seen.partial else ""
         told.append(f"not seen: {_numbers(found.unseen)}, {beside}on hosts that were not queried or did not respond")

@@ -328,6 +328,9 @@ def test_a_process_whose_number_is_unknown_may_be_the_missing_rank() -> None:
     found = explain_roll_call(RollCall(ranks))
     assert (found.missing, found.unseen, found.culprits) == ((), (2,), ())
     assert "Not identified: rank 2, because the rank numbers of some processes could not be read" in found.text
+    zombie = replace(a_process(556), rank=None, state="Z")
+    text = explain_roll_call(RollCall((a_rank(0, world=4, local_world_size=None), zombie))).text
+    assert "Not identified or not seen: ranks 1 to 3, among processes" in text
 
 
 def test_worlds_that_make_no_sense() -> None:
