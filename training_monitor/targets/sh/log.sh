@@ -16,6 +16,8 @@ count_cut() { # FILE FROM COUNT
 
 # How many bytes of a range belong to a last line without an end.
 count_held() { # FILE FROM COUNT
+  case $(print_part "$1" $(($2 + $3 - 1)) 1; echo x) in "
+"*) echo 0; return ;; esac
   n=$({ print_part "$1" "$2" "$3"; printf x; } | as_lines | tail -n 1 | wc -c)
   n=$((n - 1))
   if [ $n -lt "$most_held" ] && [ $n -lt "$limit" ]; then echo $n; else echo 0; fi
