@@ -32,7 +32,7 @@ _TOO_EARLY = regex(rf"^(?=.{{{EVIDENCE_LENGTH + 1}}}).+? (?=.{{0,{EVIDENCE_LENGT
 # Why a pod is disrupted, as Kubernetes and Kueue call it: what follows these words differs by version and controller.
 _DISRUPTED = regex(r"(Preemption|WorkloadEvicted)|(?:Deletion|Eviction|Termination)By")
 # The node refused the pod before any container ran.
-_REJECTED = regex(r"(?:OutOf|NodeAffinity|NodeName|NodePorts)\w*: |\w+: Pod was rejected")
+_REJECTED = regex(r"(?:OutOf|NodeAffinity|NodeName|NodePorts|TopologyAffinity)[\w./-]*: |[\w./-]+: Pod was rejected")
 
 _ADVICE, _NEVER, _AVERTED = regex(table.ADVICE), regex(table.NEVER), regex(table.AVERTED)
 _FROM_OUTSIDE = regex(table.FROM_OUTSIDE)

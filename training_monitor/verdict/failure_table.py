@@ -202,7 +202,8 @@ _FATAL = r"(?<!non)(?<!non-)(?<!non )fatal"
 def _exited(codes: str) -> str:
     """Match `exitcode  : -9`, `exit status 137` or `"exit_code": 1`: how launchers report one of these codes."""
     reported = r"(?:(?<!-)exit(?:ed|ing)?(?: with)?(?: exit)?|return)[ _]?(?:code|status)[:= (\"']{1,5}"
-    return rf"(?:{reported}|\bexited with (?!\d+ [a-z])|^make\S{{0,5}}: .{{1,200}}\berror )(?:{codes})\b"
+    reported += r"|\bexited with (?:a non-?zero status of )?(?!\d+ [a-z])|^make\S{0,5}: .{1,200}\berror "
+    return rf"(?:{reported})(?:{codes})\b"
 
 
 def _by_shell(words: str) -> str:
@@ -216,7 +217,7 @@ SIGNATURES = tuple(
         (DECREED, "preemption",
          r"due to preemption|due to job requeue|\brequeue?(?:ing|d) (?:the |this )?job\b|\bexiting for requeue"
          r"|\bpreempted worker\b|system (?:will power off|is going down|will reboot)|\bterm_preempt"
-         r"|\bjob (?:is|was) (?:being )?preempted|preempted to accommodate"),
+         r"|\bjob (?:is|was) (?:being )?(?:preempted|evicted\.)|preempted to accommodate"),
         (DECREED, "node_lost",
          r"due to node failure|cancelled at .{0,60}due to node|\bnode_fail\b|^srun: error: node failure on"
          r"|^srun: error: task launch for .{0,60} failed on node", _RESTART),
@@ -231,7 +232,7 @@ SIGNATURES = tuple(
          r"|none|false)(?!.{0,60}\b(?:received|marked|interrupted|detected)))"
          r"|rebalance recommendation"
          r"|instance (?:i-[0-9a-f]{4,17} )?(?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
-         r"|(?<!engine )(?<!rollout )instance \w{1,30}-\S{1,40} (?:will be|is being|was|has been)"
+         r"|(?<!engine )(?<!rollout )instance (?:\d{1,12}|\w{1,30}-\S{1,40}) (?:will be|is being|was|has been)"
          r" (?:preempted|outbid|reclaimed)(?! by request| from pool)"
          r"|acpi g2 soft off|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
          r"|(?:(?<!no )preemption (?:notice|signal) (?:was )?received|(?<!not )\breceived (?:a )?(?:preemption|spot)"
@@ -280,7 +281,7 @@ SIGNATURES = tuple(
          r"got completion from peer .{0,80}(?:error|status=) ?12|ibv_wc_retry_exc_err|ibv_wc_rnr_retry_exc_err"
          r"|transport retry counter exceeded|vendor[ _]err(?:or)?[ =]129"
          rf"|mlx\d_core.{{0,80}}(?:health compromised|cable error|{_FATAL})"
-         r"|ib .{0,40}port .{0,20}(?:down|inactive)",
+         r"|\bib .{0,40}\bport .{0,20}\b(?:down|inactive)\b",
          _ELSEWHERE),
         (HARDWARE, "disk_full_or_storage",
          r"critical medium error|remounting filesystem read-only|detected aborted journal", _ELSEWHERE),
@@ -303,9 +304,9 @@ SIGNATURES = tuple(
          r"no space left on device|disk quota exceeded|enospc\b|edquot\b|not enough (?:free )?disk space"
          r"|disk (?:is )?full\b|outofdiskerror|no locks available|cannot send after transport endpoint shutdown"
          r"|pytorchstreamwriter failed|input/output error|stale (?:nfs )?file handle|estale\b|read-only file system"
-         r"|transport endpoint is not connected|file write failed|remote i/o error|\berrno 5\]|quota exceeded on"
+         r"|transport endpoint is not connected|file write failed|remote i/o error|\berrno (?:5|27)\]|quota exceeded on"
          r"|nfs: server .{0,80}not responding|lustreerror|buffer i/o error(?! on dev )|\berofs\b|ext4-fs error"
-         r"|i/o error(?: on|,) dev (?!fd\d|sr\d)"
+         r"|i/o error(?: on|,) dev (?!fd\d|sr\d)|file size limit exceeded"
          r"|xfs .{0,40}shutdown|blockio|write error: no space|unexpected pos \d|storagefull|saverr?or.{0,40}space"),
         (CAUSE, "host_memory",
          r"oom when allocating .{0,600}device:cpu:"),
@@ -332,7 +333,7 @@ SIGNATURES = tuple(
          r"|(?:checkpoint|ckpt)\b.{0,160}\b(?:corrupt|truncated|incomplete|damaged|checksum|crc)"
          r"|\b(?:corrupt|truncated|incomplete|damaged)(?:ed)? .{0,60}(?:checkpoint|ckpt|\.distcp|\.safetensors|\.pt"
          r"\b)|dataloss(?:error)?: .{0,120}(?:checksum|truncat|corrupt|unable to open table)"
-         r"|checksum does not match|checkpointexception.{0,80}(?:missing|failed)|file is truncated"
+         r"|checksum does not match|checkpointexception.{0,80}(?:missing|failed)|\bfile is truncated"
          r"|truncated file: eof|unable to load weights"
          r"|central directory|data_loss\b|checksum verification failed|digest mismatch"
          r"|invalid ndarray file format"),
@@ -344,8 +345,9 @@ SIGNATURES = tuple(
          r"|detected \d+ oom|oom killed|killed by the (?:cgroup )?oom|outofmemory(?:error)?: task was killed"
          r"|was killed due to the node running low on memory|worker\(s\) were killed due to.{0,60}memory"
          r"|killed (?:/\S{1,120} |.{0,40})due to memory (?:pressure|used)"
-         r"|exceeded (?:job |step )?memory limit|\bterm_memlimit\b|killed: (?:\w{0,4}mem|memory) .{0,60}exceed"
-         r"|killed by the oom|^srun: error: .{0,80}: out of memory$|\bearlyoom\b.{0,20}sending|oom_reaper"
+         r"|(?:exceeded|has gone over) (?:job |step )?memory limit|\bterm_memlimit\b"
+         r"|killed: (?:\w{0,4}mem|memory) .{0,60}exceed|killed by the oom|^srun: error: .{0,80}: out of memory$"
+         r"|\bearlyoom\b.{0,20}sending|oom_reaper"
          r"|low on memory.{0,80}kill|memory usage (?:threshold|exceeded request_memory)|out_of_me(?:mory)?\b"
          r"|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom|failed with result 'oom-kill'"),
         (CAUSE, "host_memory",
@@ -404,8 +406,8 @@ SIGNATURES = tuple(
          r"|torch\.cuda\.is_available\(\) is false|the nvidia driver on your system is too old|ncclinvalidusage"
          r"|err(?:or)?:? ?(?:errimagepull|imagepullbackoff|invalidimagename)|failed to pull image"
          r"|back-off pulling image"
-         r"|could not select device driver|nvidia-container-cli: |oci runtime .{0,40}fail|without having git-lfs"
-         r"|cuda setup failed|run 'conda init' before"
+         r"|could not select device driver|nvidia-container-cli: |oci runtime (?:error\b|.{0,40}fail)"
+         r"|without having git-lfs|cuda setup failed|run 'conda init' before"
          r"|could not find a version that satisfies|no matching distribution"
          r"|duplicate gpu detected|invalid usage \(run with"),
         (CAUSE, "missing_module",
@@ -517,7 +519,7 @@ SIGNATURES = tuple(
          r"|connection (?:reset|closed|refused|aborted)|broken pipe|socket closed"
          r"|nccl warn (?:call to|net/|socket|connect)|ncclcommabort|ncclcommwatchdog|communicator was aborted"
          r"|peer .{0,60}(?:closed|disconnected|left|unreachable)|nccl error|unhandled cuda error"
-         r"|software caused connection abort|libfabric.{0,60}(?:error|failed)|efa.{0,40}(?:error|fail)"
+         r"|software caused connection abort|libfabric.{0,60}(?:error|failed)|(?<![a-z])efa.{0,40}(?:error|fail)"
          r"|net/ofi.{0,80}(?:error|fail|timeout)|distbackenderror|distnetworkerror|collective .{0,40}abort"
          r"|node unreachable"),
         # ------------------------------------------------ the launcher's summary
@@ -578,6 +580,7 @@ SIGNALS = {
     1: ("SIGHUP", "sigterm"), 2: ("SIGINT", "interrupted"), 4: ("SIGILL", "sigabrt"), 5: ("SIGTRAP", "sigabrt"),
     6: ("SIGABRT", "sigabrt"), 7: ("SIGBUS", "segfault"), 8: ("SIGFPE", "sigabrt"), 9: ("SIGKILL", "killed_sigkill"),
     10: ("SIGUSR1", "sigterm"), 11: ("SIGSEGV", "segfault"), 12: ("SIGUSR2", "sigterm"), 15: ("SIGTERM", "sigterm"),
+    24: ("SIGXCPU", "time_limit"), 25: ("SIGXFSZ", "disk_full_or_storage"),
 }
 # fmt: on
 

@@ -46,6 +46,14 @@ def test_a_line_is_classified(subtests: pytest.Subtests) -> None:
         ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low", "host_oom", "restart"),
         ("failed (exitcode: -9) local_rank: 2 (pid: 7) of binary: /usr/bin/python3", "killed_sigkill", "restart"),
         ("Segmentation fault (core dumped)", "segfault", "restart"),
+        ("replica worker-1 exited with a non-zero status of 137.", "killed_sigkill", "restart"),
+        ("Error: OCI runtime error: runc: no room left in the cgroup", "environment", "stop"),
+        ("[1] EFA: the completion queue reports error 9", "nccl_network_error", "restart"),
+        ("mlx5_2: IB port 1 went down", "nccl_network_error", ELSEWHERE),
+        ("the job has gone over memory limit of 900 megabytes", "host_oom", "restart"),
+        ("005 (31.000.000) Job was evicted.", "preemption", "restart"),
+        ("instance 40217 has been outbid", "preemption", ELSEWHERE),
+        ("OSError: [Errno 27] File too large: 'last.ckpt'", "disk_full_or_storage", "restart"),
         ("step 310: loss is nan", "loss_nan", "stop"),
         ("KeyboardInterrupt", "interrupted", "stop"),
         (WATCHDOG, "nccl_timeout", "restart"),
@@ -122,6 +130,9 @@ def test_what_is_no_failure_is_ignored(subtests: pytest.Subtests) -> None:
         "host:1:2 [0] NCCL INFO NET/Plugin: Failed to find ncclNetPlugin_v8 symbol.",
         "HTTP error 503 while requesting HEAD https://hub\nRetrying in 2s [Retry 1/5].",
         'config: {"restart_on": ["CUDA out of memory"]}',
+        "the default pool has failover",  # no EFA
+        "calib import pauses the countdown",  # no port of InfiniBand that is down
+        "the profile is truncated to 100 rows",
     ]:
         with subtests.test(text=text):
             found = classify_failure(text)
@@ -148,6 +159,8 @@ def test_an_exit_status_alone_says_something(subtests: pytest.Subtests) -> None:
         (130, "interrupted", "stop"),
         (143, "sigterm", "restart"),
         (138, "sigterm", "restart"),
+        (152, "time_limit", "restart"),
+        (-25, "disk_full_or_storage", "restart"),
         (-8, "sigabrt", "restart"),
         (0, "none", "ignore"),
         (1, "unknown", "restart"),
@@ -187,6 +200,7 @@ def test_a_pod_that_its_node_refuses_is_rejected_whatever_the_reason_is_called()
     for reason, message, category, action in [
         ("OutOfmemory", "Pod was rejected: Node didn't have enough resource: memory", "rejected", "restart"),
         ("SomethingNew", "Pod was rejected: no luck", "rejected", "restart"),
+        ("OutOfamd.com/gpu", "Pod Node didn't have enough resource: amd.com/gpu", "rejected", "restart"),
         (
             "UnexpectedAdmissionError",
             "Pod was rejected: Allocate failed: Requested: 2, Available: 1",
