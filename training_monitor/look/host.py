@@ -156,8 +156,8 @@ def _read_row(line: str) -> tuple[int, int] | None:
 
     The names of its device and its mount point may contain anything.
     """
-    found = re.match(r"\S.*?\s\d{1,19}\s+(\d{1,19})\s+(\d{1,19})\s+(?:\d{1,3}%|-)\s", line, re.ASCII)
-    used, free = (int(found[1]), int(found[2])) if found else (0, 0)
+    found = re.match(r"\S.*?\s\d{1,19}\s+(\d{1,19})\s+(-?\d{1,19})\s+(?:\d{1,3}%|-)\s", line, re.ASCII)
+    used, free = (int(found[1]), max(0, int(found[2]))) if found else (0, 0)
     return (used, free) if used + free else None
 
 

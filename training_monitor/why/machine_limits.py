@@ -13,7 +13,7 @@ from training_monitor.why.ranks import Finding
 
 FULL_BYTES, FULL_SHARE = 100_000_000, 0.01  # free
 _LARGE = 10_000_000_000  # bytes that are enough, however small a share of a large file system they are
-_ROW = regex(r"(\S.{0,500}?)\s+(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s+(?:\d{1,3}%|-)\s+(/.*)", re.ASCII)
+_ROW = regex(r"(\S.{0,500}?)\s+(\d{1,18})\s+(\d{1,18})\s+(-?\d{1,18})\s+(?:\d{1,3}%|-)\s+(/.*)", re.ASCII)
 _KILLS = regex(r"oom=(\d{1,18})\n", re.ASCII)
 _COUNTERS = regex(r"efa (\d{1,6}) (\d{1,40}) (\d{1,40})\n", re.ASCII)
 
@@ -36,11 +36,11 @@ def _last_row(table: str) -> Sequence[str] | None:
 
 def _say_full(space: Sequence[str] | None, inodes: Sequence[str] | None) -> Iterator[Finding]:
     if space:
-        device, size, free, mount = space[0], int(space[1]) * 1024, int(space[3]) * 1024, space[4]
+        device, size, free, mount = space[0], int(space[1]) * 1024, max(0, int(space[3])) * 1024, space[4]
         if size and (free < min(FULL_BYTES, size / 10) or free < min(_LARGE, size * FULL_SHARE)):
             what = f"{format_bytes(free)} of {format_bytes(size)} free"
             yield finding("disk_full", f"the file system at {mount} ({device}) is full: {what}")
-    if inodes and int(inodes[1]) and not int(inodes[3]):
+    if inodes and int(inodes[1]) and int(inodes[3]) <= 0:
         yield finding(
             "disk_full",
             f"the file system at {inodes[4]} ({inodes[0]}) has no free inodes, so no new file can be created",

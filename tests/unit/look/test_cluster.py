@@ -72,6 +72,8 @@ def disks(text: str) -> tuple[Disk, ...]:
 
 def test_every_path_has_its_free_bytes_and_use_of_what_a_user_can_have() -> None:
     assert disks("/\n--\n" + HEAD + ROOT) == (Disk("/", 250 * 1024, 75.0),)
+    reserved = "/dev/sda1 1000 990 -8 101% /\n"  # root has taken of what is kept for it
+    assert disks("/\n--\n" + HEAD + reserved) == (Disk("/", 0, 100.0),)
     found = disks("/\n/proc\n/data\n--\n" + HEAD + ROOT + (sizeless := "proc 0 0 0 - /proc\n") + NFS)
     assert [(each.path, each.used_percent) for each in found] == [("/", 75.0), ("/data", 99.0)]
     for text in [

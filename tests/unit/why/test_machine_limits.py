@@ -50,6 +50,7 @@ def test_a_full_file_system_is_named_also_where_its_inodes_ran_out() -> None:
     assert texts(100 * GB, 50 * GB, inodes="0 0 0 -") == []
     row = f"/dev/vda {100 * GB} {100 * GB} 0 100% /\n"
     assert len(parse_space(f"{SPACE}{row}--\n").findings) == 1
+    assert len(parse_space(f"{SPACE}{row.replace(' 0 100%', ' -9 101%')}--\n{INODES}").findings) == 1
     assert len(parse_space(f"{SPACE}{row}--\n{INODES}").findings) == 1
     assert parse_space("absent\n") == Surroundings()
     for text in ["", "--\n", SPACE, f"{SPACE}--\n{INODES}", "df: /: Permission denied\n"]:
