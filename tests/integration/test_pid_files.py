@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place, counted_programs, kill, wait_until
-from training_monitor.core.errors import SettingsError
+from tests.requirements import require
+from training_monitor.core.errors import AccessDenied, SettingsError
+from training_monitor.core.models import Reply
 from training_monitor.jobs.process_jobs import ProcessView, process_question, stop_process_question
 from training_monitor.targets.asking import Site, ask, quote_path
 
@@ -45,6 +47,20 @@ def family(pid: int) -> list[int]:
     found = subprocess.run(["pgrep", "-s", str(pid)], capture_output=True, text=True).stdout.split()
     more = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
     return sorted({int(each) for each in (*found, *more)})
+
+
+def test_a_process_that_nobody_there_may_see_is_not_called_gone(tmp_path: Path) -> None:
+    (tmp_path / "pid").write_text("4194303\n")
+    without_proc = [require("unshare"), "--mount", "sh", "-c", "mount -t tmpfs none /proc; exec sh -s"]
+    for named in (process_question(None, None, pid=4194303), process_question(str(tmp_path / "pid"), None)):
+        for words, error in ((without_proc, AccessDenied), (["sh", "-s"], None)):
+            done = subprocess.run(words, input=named.script, capture_output=True, text=True)
+            reply = Reply(done.stdout, done.returncode, 0.1)
+            if error is None:
+                assert named.parse(reply).running is False
+            else:
+                with pytest.raises(error, match="process 4194303 is not visible"):
+                    named.parse(reply)
 
 
 def look(place: Place, tmp_path: Path, *, pid_file: bool = True, known: ProcessView | None = None) -> ProcessView:

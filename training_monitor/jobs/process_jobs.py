@@ -434,6 +434,9 @@ def _parse_process(fields: Mapping[str, str], pid_file: str | None, known: Ident
         raise AccessDenied(
             f"{pid_file}: no permission to read it", hint="run this as another user, or change the file's permissions"
         )
+    if state == "hidden":
+        hint = "run this as the user who runs it: the target hides other users' processes, or has no Linux /proc"
+        raise AccessDenied(f"{reason}", hint=hint)
     if state == "running":
         pids = tuple(int(word) for word in fields.get("pids", "").split() if word.isdigit())
         identity = Identity(int(fields["pid"]), int(fields["start"]), boot_id=fields["boot"])

@@ -28,6 +28,12 @@ show_running() { # PID START
 
 show_reason() { echo "state=$1"; echo "reason=$2"; } # STATE REASON
 
+# Where not even process 1 is visible (hidepid, or no /proc), only a process that was seen before is known to be gone.
+show_gone() { # PID
+  if [ "$was_pid" ] || [ -e /proc/1 ]; then show_reason gone "no process $1"; return; fi
+  show_reason hidden "process $1 is not visible"
+}
+
 # A file that is not there says nothing of a process that was seen before: many trainings remove theirs when they end. A
 # process that began after its pid file was written is another one; $written seconds is how exactly that is known.
 by_pid_file() {
@@ -39,7 +45,7 @@ by_pid_file() {
     [ "$was_pid" ] || { show_reason unknown "$reason"; return; }
     pid=$was_pid
   fi
-  runs "$pid" || { show_reason gone "no process $pid"; return; }
+  runs "$pid" || { show_gone "$pid"; return; }
   start=$_start
   if [ "$pid" = "$was_pid" ] && is_known; then show_running "$pid" "$start"; return; fi
   since=$(stat -L -c %Y "$file" 2>/dev/null) age=$(show_age "$start")
@@ -52,7 +58,7 @@ by_pid_file() {
 # A pid that a person typed is whichever process has it at the first look, and only that one later on.
 by_pid() {
   pid=${was_pid:-$pid}
-  runs "$pid" || { show_reason gone "no process $pid"; return; }
+  runs "$pid" || { show_gone "$pid"; return; }
   start=$_start
   [ -z "$was_pid" ] || is_known || { show_reason gone "pid $pid is another process now"; return; }
   show_running "$pid" "$start"
