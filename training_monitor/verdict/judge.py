@@ -31,6 +31,7 @@ ENDS = ("finished", "failed", "stopped")  # terminal states; their reasons begin
 VERDICTS = ("ok", "warning", "unknown", "failed")  # best first
 NOBODY_LOOKED = Verdict("unknown", "unknown", "not checked yet")
 UNNAMED_FAILURES = ("none", "unknown")
+_WATCHED = ("ignore", "monitor")  # actions
 LEFT_SECONDS = 30.0  # after which the log may be that of a dead process, if no process has it open and it never grew
 IF_IT_RAN_HERE = (
     "if it ran on this target, as this user, it has ended, since no process there has its log open; otherwise, run "
@@ -162,7 +163,7 @@ def _finished(seen: Sequence[Observation]) -> Verdict:
     last, since, reason = seen[-1], _ended_at(seen), f"finished{_at(seen[-1])}"
     failure = last.failure if _names_failure(last) else None
     is_done = last.finished or all_steps_done(last) or not _is_partial(last)
-    if failure and not is_done and failure.action not in ("ignore", "monitor"):
+    if failure and not is_done:
         reason = _with_last_words(f"the job reported success{_at(last)}", failure)
         remedies = (
             "if the training runs in a script or a pipeline such as `train.py | tee`, make that exit with the "
@@ -204,7 +205,9 @@ def _memory_evidence(seen: Sequence[Observation]) -> str | None:
 
 
 def _names_failure(last: Observation) -> bool:
-    return last.failure is not None and last.failure.category not in UNNAMED_FAILURES
+    """Whether the log names what ended it; what is only to be watched, such as heat, ends nothing."""
+    failure = last.failure
+    return failure is not None and failure.category not in UNNAMED_FAILURES and failure.action not in _WATCHED
 
 
 def _grown(seen: Observation) -> tuple[int | None, float | None, int | None]:

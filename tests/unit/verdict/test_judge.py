@@ -559,6 +559,14 @@ def test_a_log_that_no_process_has_open_is_unknown_after_half_a_minute() -> None
     assert "it has ended, since no process there has its log open" in verdict.remedies[0]
 
 
+@pytest.mark.parametrize("line", ["clocks throttled: HW thermal slowdown active", "GPU 1: 2 correctable ECC errors"])
+def test_a_warning_about_the_hardware_is_no_end_of_a_log_that_no_process_has_open(line: str) -> None:
+    seen = Observation(2000.0, 59, total_steps=1000, processes=0, log_age=3.0, step_age=3.0)
+    assert judge([replace(seen, failure=classify_failure(line))], now=2000.0).state == "running"
+    broken = classify_failure(f"{line}\nRuntimeError: CUDA error: uncorrectable ECC error encountered")
+    assert judge([replace(seen, failure=broken)], now=2000.0).state == "failed"
+
+
 @pytest.mark.parametrize(("interval", "age", "state"), [(0.3, 4, "running"), (0.3, 6, "failed"), (2.0, 15, "running")])
 def test_a_training_whose_processes_are_gone_has_failed_soon(interval: float, age: float, state: str) -> None:
     seen = Observation(2000.0, 59, total_steps=1000, processes=2, log_age=0.0, step_interval=interval)
