@@ -64,7 +64,7 @@ _STATES = regex(r"\s*\|.*\|\s*|.*\b[1-9]\d* running\b.*")  # of tasks: a row of 
 _FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
 _SOURCE = regex(r"\s*(?:-{1,9}> ?\d+ |[│❱╭╰]|raise |\d+ +(?:raise|assert|if|except|return) )")
 _NAMED = regex(r"\W{0,3}[\w.]{2,120}(?::|$)")
-_WARNS = regex(r"^(?!warning {2,9}\w).{0,80}?(?:\bwarning\b|[\[|] ?warn ?[\]|])")
+_WARNS = regex(r"^(?!warning {2,9}\w).{0,80}?(?:\bwarning\b|[\[|] ?warn ?[\]|]|^warn: )")
 _XID_FATAL = regex(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
 _EXCEPTION = regex(
     r"^(?:.{0,160}\] |.{0,160}\b(?:error ?message|reason: error|caused by)\b)?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
@@ -182,6 +182,12 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
     return _failure("none", "") if code is None else _failure("unknown", f"exit status {code}", sign=f"{code}")
 
 
+def is_warning(failure: Failure) -> bool:
+    """Return whether only a warning speaks for a failure."""
+    found, _ = _read(failure.evidence)
+    return found is not None and found.level == table.WARNED
+
+
 def _read(text: str) -> tuple[_Found | None, str]:
     """Return what is closest to the root cause, of equals the first one, and the last error without a known name."""
     evidence = _Evidence()
@@ -264,7 +270,8 @@ class _Evidence:
                         kills = each.level == table.DEATH
                         of_parts = [one for one in self._of_parts.values() if kills or one.level == table.DECREED]
                         self.found += self._decrees + of_parts
-                    is_weak = is_warning and table.DECREED < each.level < table.DEATH
+                    may_be_weak = table.DECREED < each.level < table.DEATH or each.category == "nccl_network_error"
+                    is_weak = is_warning and may_be_weak
                     at = self._text.find(piece[:200]) if ends_traceback else 0
                     is_uncaught = _UNCAUGHT.search(self._text, max(0, at - 20), at) is not None
                     level = table.WARNED if is_weak else each.level

@@ -138,7 +138,9 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
     age = last.log_age or 0.0
     before = seen[-2] if len(seen) > 1 else last
     survived = _names_failure(before) and before.step not in (None, last.step)
-    if _names_failure(last) and ((last.processes == 0 and not survived) or age >= policy.unknown_pause):
+    if _names_failure(last) and (
+        age >= policy.unknown_pause or (last.processes == 0 and not survived and not _is_warning(last))
+    ):
         return _failed(seen)
     pause = min(QUIET_SECONDS, max(AT_ONCE_SECONDS, 10.0 * (last.step_interval or QUIET_SECONDS)))
     grew = any(each.processes == 0 and _grown(each) != _grown(last) for each in seen)  # no process keeps it open
@@ -208,6 +210,13 @@ def _names_failure(last: Observation) -> bool:
     """Whether the log names what ended it; what is only to be watched, such as heat, ends nothing."""
     failure = last.failure
     return failure is not None and failure.category not in UNNAMED_FAILURES and failure.action not in _WATCHED
+
+
+def _is_warning(last: Observation) -> bool:
+    """Whether what its log names is a mere warning, after which a training may go on."""
+    from training_monitor.verdict.failure import is_warning  # most trainings run
+
+    return last.failure is not None and is_warning(last.failure)
 
 
 def _grown(seen: Observation) -> tuple[int | None, float | None, int | None]:

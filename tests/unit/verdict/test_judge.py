@@ -567,6 +567,18 @@ def test_a_warning_about_the_hardware_is_no_end_of_a_log_that_no_process_has_ope
     assert judge([replace(seen, failure=broken)], now=2000.0).state == "failed"
 
 
+@pytest.mark.parametrize(
+    "cause", ["disk quota exceeded", "tracker: connection refused", "upload got a 503 server error"]
+)
+def test_a_warning_at_the_end_of_a_fresh_log_ends_a_training_only_when_it_stays(cause: str) -> None:
+    seen = Observation(2000.0, 59, total_steps=1000, processes=0, log_age=3.0, step_age=3.0)
+    for prefix, age, state in [("WARNING: ", 3.0, "running"), ("WARNING: ", 2000.0, "failed"), ("", 3.0, "failed")]:
+        failure = classify_failure(f"step 59/1000 loss 1.5\n{prefix}{cause}")
+        assert judge([replace(seen, log_age=age, step_age=age, failure=failure)], now=2000.0).state == state
+    dead = replace(seen, failure=classify_failure(f"warn: {cause}"), is_running=False)
+    assert judge([dead], now=2000.0).state == "failed"
+
+
 @pytest.mark.parametrize(("interval", "age", "state"), [(0.3, 4, "running"), (0.3, 6, "failed"), (2.0, 15, "running")])
 def test_a_training_whose_processes_are_gone_has_failed_soon(interval: float, age: float, state: str) -> None:
     seen = Observation(2000.0, 59, total_steps=1000, processes=2, log_age=0.0, step_interval=interval)
