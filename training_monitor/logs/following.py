@@ -255,13 +255,13 @@ _ACTIVE = regex(r"([*?\[\]!^-]+)")  # stays unquoted in a pattern; `!`, `^` and 
 
 
 @lru_cache(maxsize=256)  # several questions of one look are about the same log
-def newest_of(patterns: tuple[str, ...], inode: int | str) -> str:
+def newest_of(patterns: tuple[str, ...], inode: int | str, since: int | str = "") -> str:
     """Return the newest regular file that matches, or nothing; a file literally named like a pattern wins.
 
-    The one with this inode stays for as long as it is written to.
+    The one with this inode stays for as long as it is written to; those of before `since` (epoch seconds) do not count.
     """
     words = _pattern_words(patterns)
-    return f'"$({format_call("watched_log", "show_newest", *words, inode=inode, stays=STAYS_SECONDS)})"'
+    return f'"$({format_call("watched_log", "show_newest", *words, inode=inode, stays=STAYS_SECONDS, since=since)})"'
 
 
 @lru_cache(maxsize=64)  # the members of a fleet have the same patterns, at every look

@@ -35,7 +35,7 @@ class OutputFiles(Polled):
 
     def _at(self, site: Site, cursor: LogCursor | None) -> tuple[Site, FileSource]:
         """Return where the files are read, and the one to read. Raises CommandFailed: there is none."""
-        machine, files = site.target.output_files(site.transport)
+        machine, files, since = site.target.output_files(site.transport)
         if not files:
             raise CommandFailed(f"{site}: the location of the training's output is unknown")
-        return site.at(machine), FileSource(newest_of(files, cursor.inode if cursor else ""), self.label)
+        return site.at(machine), FileSource(newest_of(files, cursor.inode if cursor else "", since), self.label)

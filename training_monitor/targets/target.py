@@ -168,9 +168,9 @@ class Target(PublicValue):
         """
         raise NotImplementedError
 
-    def output_files(self, transport: Transport | None) -> tuple[Target, tuple[str, ...]]:
-        """Return where its output can be read without the target itself, and in which files. Raises CommandError."""
-        return self, ()
+    def output_files(self, transport: Transport | None) -> tuple[Target, tuple[str, ...], int | str]:
+        """Return where its output is read without it, in which files, and since when, or "". Raises CommandError."""
+        return self, (), ""
 
     def may_stand(self, said: str) -> bool:
         """Return whether `read_standing` should be called, given the error message of an unreachable target."""

@@ -184,8 +184,7 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
 
 def is_warning(failure: Failure) -> bool:
     """Return whether only a warning speaks for a failure."""
-    found, _ = _read(failure.evidence)
-    return found is not None and found.level == table.WARNED
+    return getattr(_read(failure.evidence)[0], "level", None) == table.WARNED
 
 
 def _read(text: str) -> tuple[_Found | None, str]:
@@ -271,10 +270,9 @@ class _Evidence:
                         of_parts = [one for one in self._of_parts.values() if kills or one.level == table.DECREED]
                         self.found += self._decrees + of_parts
                     may_be_weak = table.DECREED < each.level < table.DEATH or each.category == "nccl_network_error"
-                    is_weak = is_warning and may_be_weak
+                    level = table.WARNED if is_warning and may_be_weak else each.level
                     at = self._text.find(piece[:200]) if ends_traceback else 0
                     is_uncaught = _UNCAUGHT.search(self._text, max(0, at - 20), at) is not None
-                    level = table.WARNED if is_weak else each.level
                     seen = each._replace(level=level, piece=piece, is_uncaught=is_uncaught)
                     is_waited_for = seen.category == "time_limit" and _WAITS.search(line)
                     if is_averted and seen.category in _OF_PARTS and not is_waited_for:

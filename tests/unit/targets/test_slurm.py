@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import stat
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.models import Question
 from training_monitor.core.results import CommandResult
+from training_monitor.logs.sources import source_named
 from training_monitor.targets.asking import Site
 from training_monitor.targets.kinds.slurm import (
     STEP_SECONDS,
@@ -134,6 +137,23 @@ def test_a_job_that_cannot_be_read_is_unknown_and_hides_no_other(
     assert [each.job.is_own for each in jobs] == [os.getuid() == 0, False]
 
 
+def test_the_output_of_an_earlier_attempt_is_not_that_of_a_job_that_was_requeued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, begun = tmp_path / "out.log", 1795846001
+    log.write_text("step 7 loss 2.5\nslurmstepd: error: *** JOB 3 ON n1 CANCELLED AT now DUE TO PREEMPTION ***\n")
+    job = line().replace("/my jobs/out 1.log", str(log)).replace("/my jobs/err 1.log", str(log))
+    programs(tmp_path, monkeypatch, squeue="echo 3", scontrol=f'[ "$2" = hostnames ] && exit\n{shows(job)}')
+    site = Site(SlurmTarget("3"))
+    for written, has_output in [(begun - 900, False), (begun - 5, True), (begun + 60, True)]:
+        os.utime(log, (written, written))
+        found = site.ask_one(source_named("output:", "log").read(None, 65536))
+        assert (found.missing, bool(found.text)) == (not has_output, has_output)
+    target: Any = site.resolve().target
+    former = replace(target.job, state="FAILED")
+    assert SlurmTarget("3", job=former, known_at=math.inf).output_files(None)[2] == ""
+
+
 FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
 
 
@@ -144,7 +164,7 @@ def test_a_job_that_the_controller_has_forgotten_is_asked_of_the_accounting(
     programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct=shows(record))
     found: Any = SlurmTarget("7").resolve(None)
     assert (found.job.state, found.job.name, found.job.ended_at) == ("CANCELLED", "a|b", 1795846000)
-    assert found.output_files(None) == (found.machine, (f"{tmp_path}/slurm-7.out",))
+    assert found.output_files(None) == (found.machine, (f"{tmp_path}/slurm-7.out",), "")
     [answer] = Site(found).ask(Question("any", "echo hi", lambda reply: reply))
     assert isinstance(answer.failure, TargetEnded) and "CANCELLED (exit code 143" in answer.failure.what
 

@@ -57,6 +57,7 @@ _FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the acc
 _UNCLEARED = "COMPLETING, because Slurm has not finished cleaning up a node"
 _UNSTARTED = "FAILED, because Slurm could not start its script: check its output file and its working directory"
 _OWN_CODES = {"FAILED 0:53": _UNSTARTED}  # no signal: see _code
+_CLOCKS_DIFFER = 60.0  # seconds, that of the controller and that of the files
 _ENDING_SECONDS = 600.0  # more than between the signals that end a job (KillWait)
 _PHASES = {  # any other state is unknown
     **dict.fromkeys(("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "UPDATE_DB"), "Running"),
@@ -237,11 +238,12 @@ class SlurmTarget(Target):
         lock = shared_socket(f"step-{md5(f'{self.machine}/{node}'.encode(), usedforsecurity=False).hexdigest()}")
         return SlurmTransport(self.machine.connect(transport), job.number, node, lock)
 
-    def output_files(self, transport: Transport | None) -> tuple[Target, tuple[str, ...]]:
+    def output_files(self, transport: Transport | None) -> tuple[Target, tuple[str, ...], int | str]:
         job = self.resolve(transport).job
         if job and job.is_own:  # where others' jobs print is their choice
             keep_found(self.machine, job.outputs, ())
-        return self.machine, job.outputs if job else ()
+        begun = job.starts_at if job and job.phase == "Running" else None  # it may append to what it wrote before
+        return self.machine, job.outputs if job else (), "" if begun is None else int(begun - _CLOCKS_DIFFER)
 
     def may_stand(self, said: str) -> bool:
         return True

@@ -1,8 +1,9 @@
 # Which file is the log of a watched job.
-# needs: inode stays pid
+# needs: inode stays since pid
 
 # Print the newest of some files, or the one that the reader has come to know by its $inode: that one stays the log for as
-# long as it was written to in the last $stays seconds, also while others are written beside it.
+# long as it was written to in the last $stays seconds, also while others are written beside it. What was written to last
+# before the time $since is of an earlier attempt.
 #
 # The files come in groups that end with an empty word: what matches a pattern, behind the pattern itself, since a file
 # that is called like a pattern is meant before what it matches.
@@ -26,6 +27,7 @@ show_newest() { # FILE...
       shift $((${known%%:*} - 1)); newest=$1
     fi
   fi
+  [ -z "$since" ] || [ "$(stat -L -c %Y "$newest" 2>/dev/null || echo 0)" -ge "$since" ] || newest=''
   printf %s "$newest"
 }
 
