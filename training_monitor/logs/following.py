@@ -300,14 +300,18 @@ def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_byte
         raise ParseError(f"the reply has {len(text)} characters, but at most {limit_bytes} were requested", source=path)
     end = max(text.rfind("\n"), text.rfind("\r")) + 1 if int(fields["held"]) else len(text)
     whole, in_key = redact_next(text[:end], cursor.in_key if cursor and not fields["reset"] else False)
-    age = fields.get("age", "")
+    age, created = (
+        max(0.0, float(seconds)) if re.fullmatch(r"-?\d{1,12}", seconds) else None
+        for seconds in (fields.get("age", ""), fields.get("created", ""))
+    )
     return NewLog(
         whole,
         LogCursor(int(fields["offset"]), int(fields["inode"]), fields["check"], in_key),
         fields["reset"] or None,
         redact_next(text[end:], in_key)[0],
         int(fields["skipped"]),
-        age=max(0.0, float(age)) if re.fullmatch(r"-?\d{1,12}", age) else None,
+        age=age,
+        created=created,
         path=fields.get("path") or None,
         left_bytes=int(fields.get("left") or 0),
     )

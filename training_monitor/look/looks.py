@@ -54,6 +54,8 @@ from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.scripts import format_call
 from training_monitor.verdict.gpu_load import gpu_load
 
+_CLOCKS_DIFFER = 5.0  # seconds between the clocks of processes and of files
+_OPENED_BEFORE = 60.0  # seconds within which a process begins for which a log was created
 FRESH_SECONDS = 60.0  # a log of unknown writer that is older than this is searched for how the training ended
 
 
@@ -391,6 +393,13 @@ def gpus_behind(answer: Answer[tuple[GpuTable, tuple[GpuProcess, ...]]], pids: S
     return tuple(gpu for gpu in table.gpus if (gpu.uuid in mine if mine else gpu.uuid not in others))
 
 
+def _is_of_before(log: NewLog, seen: Observation) -> bool:
+    """Whether all of a log is of an earlier process than the present one, which has appended nothing to it yet."""
+    if log.age is None or log.created is None or seen.runtime is None:
+        return False
+    return log.age > seen.runtime + _CLOCKS_DIFFER and log.created > seen.runtime + _OPENED_BEFORE
+
+
 def observation_of(look: Look, progress: Progress, text: str, now: float, *, first: bool) -> Observation:
     """Return a look as an observation for the judge.
 
@@ -426,6 +435,8 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
         unwritten = evidence.processes == 0 or (log_age is not None and log_age > FRESH_SECONDS)
         has_ended = is_running is False or (is_running is None and unwritten)
         is_unseen = is_running is True and not text and (log is None or log.missing)
+        if is_running and log and _is_of_before(log, found):
+            return replace(found, step=None, epoch=None, loss=None, finished=None, step_age=None)
         if not has_ended and not is_unseen:
             return found
         return replace(found, failure=_classify(text) if has_ended else None, unseen_output=is_unseen)

@@ -10,6 +10,7 @@ from training_monitor.core.results import PodState
 from training_monitor.core.values import Observation, WatchedJob
 from training_monitor.jobs.process_jobs import ProcessView
 from training_monitor.logs.pace import read_log_pace
+from training_monitor.look.evidence import Evidence
 from training_monitor.look.kept_looks import Looks
 from training_monitor.look.looks import Look, observation_of, read_watch, view_of_ended
 from training_monitor.targets.proc_stat import Identity
@@ -62,6 +63,25 @@ def test_a_bar_is_held_back_where_its_log_comes_by_lines() -> None:
     assert is_held("loading\n 5%|#  | 5/100\r 6%|#  | 6/100", by_lines=True)
     assert not is_held("loading\n 5%|#  | 5/100\r 6%|#  | 6/100")
     assert not is_held(" 5%|#  | 5/100\rstep 6\nstep 7\n", by_lines=True) and not is_held("", by_lines=True)
+
+
+def test_what_an_earlier_process_wrote_is_no_silence_of_the_present_one() -> None:
+    text = "step 39/900 loss 0.5\nstep 40/900 loss 0.5\n"
+    for age, created, runtime, state in [
+        (3600.0, 7200.0, 20.0, "starting"),
+        (3600.0, 3601.0, 3600.0, "stalled"),
+        (3600.0, 25.0, 20.0, "stalled"),  # its own log, whose time was set back
+        (3600.0, None, 20.0, "stalled"),
+        (3600.0, 90000.0, 7200.0, "stalled"),
+        (3.0, 90000.0, 20.0, "running"),
+    ]:
+        look = Look(
+            process=ProcessView(True),
+            log=NewLog(text, None, age=age, created=created),
+            evidence=Evidence(processes=1, runtime=runtime, cpu_seconds=1.0),
+        )
+        seen = observation_of(look, look.read_progress(), text, NOW, first=True)
+        assert judge((seen,), now=NOW).state == state, (age, created, runtime)
 
 
 def test_a_job_that_failed_says_why() -> None:

@@ -44,9 +44,9 @@ read_new() {
   new=/proc/self/fd/4
   [ -e $new ] || new=$file
   # shellcheck disable=SC2046
-  set -- $(stat -L -c '%s %i %Y .' "$new")
-  size=$1 now=$2 written=$3
-  [ "$4" ] || { echo "stat does not tell the size of $file"; return 1; }
+  set -- $(stat -L -c '%s %i %Y %W .' "$new")
+  size=$1 now=$2 written=$3 created=$4
+  [ "$5" ] || { echo "stat does not tell the size of $file"; return 1; }
 
   from=0 reset='' old='' before=0 cut=0
   if [ "$inode" ]; then
@@ -111,7 +111,9 @@ print_new() {
   echo "skipped=$((skip + cut))"
   echo "left=$left"
   echo "held=$held"
-  [ -z "$written" ] || echo "age=$(($(date +%s) - written))"
+  clock=$(date +%s)
+  [ -z "$written" ] || echo "age=$((clock - written))"
+  case $created in '' | 0 | *[!0-9]*) ;; *) echo "created=$((clock - created))" ;; esac # not on all file systems
   echo "path=$(readlink -f "$file")"
   echo log
   {
