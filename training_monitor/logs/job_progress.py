@@ -80,7 +80,6 @@ class EpochCount:
         announced: the steps of the job, as announced at its beginning.
         before: steps of earlier epochs, in a log that does not say how many an epoch has.
         reported: the newest epoch with a result; several: epochs have more than one line with results.
-        named_last: the total of a counter that each epoch completes before a line names the epoch.
     """
 
     first: int | None = None
@@ -97,7 +96,6 @@ class EpochCount:
     before: int = 0
     reported: float | None = None
     several: bool = False
-    named_last: int | None = None
 
     @property
     def learned(self) -> tuple[object, ...]:
@@ -105,8 +103,7 @@ class EpochCount:
         known = (self.first, self.epochs, self.fractional, self.job_steps, self.epoch_steps, self.announced)
         if self.fractional:
             return known
-        counted = (self.before, self.epoch, self.counted_in, self.steps, self.reported, self.several)
-        return (*known, *counted, self.named_last)
+        return (*known, self.before, self.epoch, self.counted_in, self.steps, self.reported, self.several)
 
     def learns_nothing_from(self, fields: Mapping[str, Any], text: str) -> bool:
         """Whether nothing is learned from lines that differ from one, from which nothing was, in their counter only."""
@@ -117,12 +114,6 @@ class EpochCount:
         """Forget the job's position: another attempt begins."""
         self.epoch = self.done = self.step = self.steps = self.counted_in = self.reported = None
         self.before = 0
-
-    def end_counter(self, steps: int, epoch: float, signs: EpochSigns) -> None:
-        """Learn that a counter that reached its total before the line of an epoch counted an epoch."""
-        self.step = self.epoch_steps = steps
-        if signs.result and epoch <= (self.first is None):  # the first one
-            self.named_last = steps
 
     def learn_from_samples(self, counters: Sequence[tuple[float | None, int | None, int | None]]) -> EpochCount:
         """Return what counters from evenly spread places of a log show: where epochs begin, and what a counter counts.
@@ -141,7 +132,6 @@ class EpochCount:
             first=self.first,
             job_steps=self.steps if counts_job else None,
             epoch_steps=self.epoch_steps if not counts_job else None,
-            named_last=self.named_last,
         )
 
     def announce(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,11 +155,8 @@ class EpochCount:
             return found | self._read_end(text) if signs.may_end else found
         self._learn_numbers(found, text, signs)
         if not self.fractional and self.epochs != 1:
-            before = self.step or 0
             self._learn_counter(found, epoch)
             found = self._renamed(found)
-            if found.get("epoch_steps") == self.named_last and "epoch" not in found and epoch == self.reported:
-                epoch += found.get("epoch_step", before) < before
         self.done = self._done(found, epoch, signs)
         self.epoch = epoch
         found["epochs_done"] = self.done
@@ -195,7 +182,7 @@ class EpochCount:
         if not self.fractional and (epoch == 0 or signs.from_zero):
             self.first = 0
         if total is not None:
-            bare = f"{epoch:.0f}/{total}]" not in text.replace(" ", "")
+            bare = f"[{epoch:.0f}/{total}]" not in text.replace(" ", "")
             names_last = self.first == 0 and "epochs_done" not in found and (bare or epoch == total)
             self.epochs = total + 1 if names_last else total
 

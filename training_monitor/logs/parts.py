@@ -46,16 +46,15 @@ OTHER_WORK = regex(
     r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
     r"|resolving|sampler\b|denois|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
     r"|(?:^|\s)(?:val|eval|test(?:ing)?|map|filter|pack|score|inference|shards?|predict|warmup)\b"
-    r"|\brequests\b"
+    r"|\brequests\b|^\s*batches\s?:?\s*$"
 )
 # `Merging weights`, `train: Scanning labels`: a bar about an activity other than training
 _OTHER_DOING = regex(
     r"(?:^|: )\s{0,9}(?!pre-?train|train|fine-?tun|learn|optimi|fitt|distill|runn|start)[a-z\-]{3,20}ing\b"
-    r"|^\s*batches\s?:?\s*$"
 )
 _EPOCH_NAME = regex(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
-# `Train [2/5]` or `2/5`, nothing else: an epoch, unless it repeats the counter of the bar
-_BARE_EPOCH_NAME = regex(r"\W{0,4}(?:train(?:ing)?|ep?)?\W{0,4}(\d{1,9})\s?/\s?(\d{1,9})\W{0,4}\Z")
+# `Train [2/5]`, nothing else: an epoch, unless it repeats the counter of the bar
+_BARE_EPOCH_NAME = regex(r"\W{0,4}(?:train(?:ing)?|ep?)\W{1,4}(\d{1,9})\s?/\s?(\d{1,9})\W{0,4}\Z")
 _EPOCHS_NAME = regex(r"(?:^|\s)(?:epochs?|training epochs?)\s?:?\s*$")
 _STEPS_NAME = regex(r"[,\d] steps\s?:?\s*$")
 _TORCHTUNE_NAME = regex(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")

@@ -151,7 +151,7 @@ _WORDINGS = tuple(
             (" loss",),
             r"\b(train|training|lm|total|mean|avg|average|val|valid|validation|eval|evaluation|test|value|kl|entropy"
             r"|policy|critic|aux|auxiliary|reg|best|min|lowest|prev|previous|history|smooth|target|final|ave|generator"
-            r"|discriminator)\.? (loss)\b(?!/)",
+            r"|discriminator)(?:(?<=val)\.|(?<=valid)\.)? (loss)\b(?!/)",
             r"\1_\2",
         ),
         (

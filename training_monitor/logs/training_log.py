@@ -237,14 +237,10 @@ class ProgressReader:
                 self._read_slash(fields)
         elif "epoch" in fields and fields.get("epoch_step") is not None and fields["epoch_steps"] is None:
             self._read_batch(fields)
-        elif counter == "batch" and self.epochs.epoch is not None and "total_steps" not in fields:
-            fields.update(epoch_step=fields.pop("step"), epoch_steps=None)
         if self._is_other_counter(counter, fields):
             fields.pop("step", None)
             fields.pop("total_steps", None)
         if "loss" in fields:
-            if self._is_full and (fields.get("total_epochs") or 1) > 1:
-                self.after_job = None  # the validation of this epoch
             self._measure_job()
         if fields.get("total_steps") and self.job is None:
             self.job = _Job(None, fields["total_steps"], measured)
@@ -367,8 +363,6 @@ class ProgressReader:
     def _take(self, fields: Mapping[str, Any], text: str, signs: EpochSigns) -> None:
         epoch, epochs = fields.get("epoch", math.inf), fields.get("total_epochs") or 0
         if self._is_full and "step" not in fields and epoch + (self.epochs.first == 0) < epochs:
-            assert self.job
-            self.epochs.end_counter(self.job.total, epoch, signs)
             self.job = None  # what is full counted an epoch, or what came before
             self._show({"step": None, "total_steps": None, "eta_seconds": None, "eta_scope": None})
         found = self.epochs.read(fields, text, signs)

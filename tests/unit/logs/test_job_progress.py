@@ -102,42 +102,6 @@ def test_a_bar_of_lightning_stands_within_the_job() -> None:
     assert (found.step, found.total_steps, found.fraction, found.is_complete) == (200, 200, 1.0, True)
 
 
-def test_an_unnamed_bar_after_the_result_of_an_epoch_is_within_the_next_epoch() -> None:
-    bar = "".join(f"\r{5 * step}%|##  | {step}/20 [00:01<00:01, 9.9it/s]" for step in range(0, 21, 5))
-    begun = bar[: bar.index(" 15/20")].rpartition("\r")[0]
-    for after in ("", "\nEpoch {}/4, val loss: 0.6"):
-        log = "".join(f"{bar}\nEpoch {epoch}/4, loss: 0.5{after.format(epoch)}\n" for epoch in (1, 2))
-        assert whole(log + begun).epoch == 2.5, after
-    before = "".join(f"\nEpoch {epoch}/4, best loss: 0.6\n{bar}" for epoch in (1, 2))
-    assert whole(f"{before}\nEpoch 3/4, best loss: 0.6\n{begun}").epoch == 2.5
-    checked = "\r50%|##  | 4/8 [00:00<00:00, 9.9it/s]\r100%|####| 8/8 [00:01<00:00, 9.9it/s]"
-    log = "".join(f"{bar}{checked}\nEpoch {epoch}/4, loss: 0.5\n" for epoch in (1, 2))
-    assert whole(log + begun).epoch == 2.5
-
-
-def test_batches_without_a_total_under_a_heading_count_within_the_epoch() -> None:
-    log = "".join(
-        f"EPOCH {epoch}:\n" + "".join(f"  batch {batch} loss: 0.5\n" for batch in range(10, last + 1, 10))
-        for epoch, last in ((1, 40), (2, 40), (3, 20))
-    )
-    assert whole(log).step == 100
-    assert whole(log.replace("EPOCH", "run")).step == 20
-
-
-@pytest.mark.parametrize(
-    ("line", "done", "epochs"),
-    [
-        ("Train Epoch: 3 [6000/60000 (10%)]\tLoss: 0.4", 2.1, None),  # counts from one, unlike Composer
-        ("train          Epoch   3:   10%|█    | 6/60 [00:06<00:54, 1.0ba/s]", 3.1, None),
-        ("[Epoch 0/50] [Batch 6/60] [loss: 0.4]", 0.1, 50),
-        ("Epoch 0/49, batch 6/60, loss: 0.4", 0.1, 50),
-    ],
-)
-def test_the_first_and_the_last_epoch_follow_from_the_format(line: str, done: float, epochs: int | None) -> None:
-    found = whole(line)
-    assert (found.epoch, found.total_epochs) == (pytest.approx(done), epochs)
-
-
 def test_the_rest_of_an_epoch_is_not_the_rest_of_the_job() -> None:
     bar = "Epoch 2/4:  40%|██  | 20/50 [00:10<00:{left}, {rate}it/s, loss=0.3]"
     assert job_progress(parse_progress(bar.format(left="15", rate="2.0"))).eta_seconds == 65.0
