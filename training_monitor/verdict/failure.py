@@ -220,7 +220,8 @@ class _Evidence:
         self._of_parts = dict[str, _Found]()  # since the last step, by category
         self._frame: int | None = None  # the column of `File "...", line N`: what is deeper below is source code
         self._reader: ProgressReader | None = None  # from the first evidence on
-        self._late = 0  # characters of steps, since an uncaught exception, that other ranks may have printed before it
+        self._uncaught = list[_Found]()  # of a rank that died; others may print late what they printed before that
+        self._late = self._at = 0  # characters of steps since then; where the last exception stands in the text
 
     def read(self, text: str) -> None:
         """Read the lines of a log."""
@@ -237,10 +238,11 @@ class _Evidence:
                     decrees = [each for each in (*self._decrees, *self.found) if each.level == table.DECREED]
                     is_new = begins or self._position() < before
                     self._decrees = [] if is_new else decrees
-                    is_late = not is_new and self.found and all(each.is_uncaught for each in self.found)
-                    self._late = self._late + len(piece) if is_late else 0
-                    self.found = self.found if 0 < self._late < _STDIO_BUFFER else []
-                    self._of_parts, self.unnamed, self._chain = {}, "", 0
+                    if is_new or self.found:
+                        all_died = not is_new and all(each.is_uncaught for each in self.found)
+                        self._uncaught, self._late = self.found if all_died else [], 0
+                    self._late += len(piece)
+                    self.found, self._of_parts, self.unnamed, self._chain = [], {}, "", 0
             if told.retried and not _ADVICE.search(line):
                 self.unnamed = ""
                 last = [each for each in self.found if each.piece == self.found[-1].piece]
@@ -271,8 +273,10 @@ class _Evidence:
                         self.found += self._decrees + of_parts
                     may_be_weak = table.DECREED < each.level < table.DEATH or each.category == "nccl_network_error"
                     level = table.WARNED if is_warning and may_be_weak else each.level
-                    at = self._text.find(piece[:200]) if ends_traceback else 0
-                    is_uncaught = _UNCAUGHT.search(self._text, max(0, at - 20), at) is not None
+                    if each.level in (table.CASCADE, table.SUMMARY) and not self.found and self._late < _STDIO_BUFFER:
+                        self.found += self._uncaught
+                    self._at = max(self._at, self._text.find(piece[:200], self._at)) if ends_traceback else self._at
+                    is_uncaught = ends_traceback and _UNCAUGHT.search(self._text, self._at - 20, self._at) is not None
                     seen = each._replace(level=level, piece=piece, is_uncaught=is_uncaught)
                     is_waited_for = seen.category == "time_limit" and _WAITS.search(line)
                     if is_averted and seen.category in _OF_PARTS and not is_waited_for:

@@ -200,9 +200,9 @@ _FATAL = r"(?<!non)(?<!non-)(?<!non )fatal"
 
 
 def _exited(codes: str) -> str:
-    """Match `exitcode  : -9`, `exit status 137` or `"exit_code": 1`: how launchers report one of these codes."""
-    reported = r"(?:(?<!-)exit(?:ed|ing)?(?: with)?(?: exit)?|return)[ _]?(?:code|status)[:= (\"']{1,5}"
-    reported += r"|\bexited with (?:a non-?zero status of )?(?!\d+ [a-z])|^make\S{0,5}: .{1,200}\berror "
+    """Match `exitcode  : -9`, `exit status 137` or `return code = -11`: how launchers report one of these codes."""
+    reported = r"(?:exit(?:ed|ing)?(?: with)?(?: exit)?|return) ?(?:code|status)[:= (]{1,5}|\bexited with "
+    reported += r"(?:a non-?zero status of )?|\bcommand_exit_code=\W?|^make\S{0,5}: .{1,200}\berror "
     return rf"(?:{reported})(?:{codes})\b"
 
 
@@ -527,7 +527,8 @@ SIGNATURES = tuple(
          rf"{_by_shell(_ABORTED)}|{_exited('134|-6')}"
          r"|sigabrt\b|signal 6\b|status=\d+/abrt\b|core dumped|terminate called|fatal python error"),
         (SUMMARY, "exit_status",
-         _exited("[12]")),
+         r"exitcode: [12]\b|exit code[: ]+[12]\b|exited with (?:exit )?code (?:= )?[12]\b"
+         r"|non-zero exit status [12]\b|return code = [12]\b|exitcode *: [12]\b|\bcommand_exit_code=\W?[12]\b"),
         (SUMMARY, "command_not_found",
          r"exit ?code:? 12[67]\b|command not found(?:: \S{1,80})?$|^\S{0,40}sh: \d+: \S{1,80}: not found$"),
         # ------------------------------------------------ to be watched, or harmless
