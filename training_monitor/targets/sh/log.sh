@@ -16,7 +16,7 @@ count_cut() { # FILE FROM COUNT
 
 # How many bytes of a range belong to a last line without an end.
 count_held() { # FILE FROM COUNT
-  case $(print_part "$1" $(($2 + $3 - 1)) 1; echo x) in "
+  case $(print_part "$1" $(($2 + $3 - 1)) 1 | tail -c 1; echo x) in "
 "*) echo 0; return ;; esac
   n=$({ print_part "$1" "$2" "$3"; printf x; } | as_lines | tail -n 1 | wc -c)
   n=$((n - 1))
