@@ -64,7 +64,7 @@ _STATES = regex(r"\s*\|.*\|\s*|.*\b[1-9]\d* running\b.*")  # of tasks: a row of 
 _FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
 _SOURCE = regex(r"\s*(?:-{1,9}> ?\d+ |[│❱╭╰]|raise |\d+ +(?:raise|assert|if|except|return) )")
 _NAMED = regex(r"\W{0,3}[\w.]{2,120}(?::|$)")
-_WARNS = regex(r"^(?!warning {2,9}\w).{0,80}?(?:\bwarning\b|[\[|] ?warn ?[\]|]|^warn: )")
+_WARNS = regex(r"^(?!warning {2,9}\w).{0,80}?(?:\bwarning\b|[\[|] ?warn ?[\]|])")
 _XID_FATAL = regex(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
 _EXCEPTION = regex(
     r"^(?:.{0,160}\] |.{0,160}\b(?:error ?message|reason: error|caused by)\b)?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
@@ -184,7 +184,9 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
 
 def is_warning(failure: Failure) -> bool:
     """Return whether only a warning speaks for a failure."""
-    return getattr(_read(failure.evidence)[0], "level", None) == table.WARNED
+    found = _read(failure.evidence)[0]
+    is_weak = found is not None and (found.level == table.WARNED or found.category == "nccl_network_error")
+    return is_weak and _WARNS.search(failure.evidence.lower()) is not None
 
 
 def _read(text: str) -> tuple[_Found | None, str]:
@@ -271,8 +273,8 @@ class _Evidence:
                         kills = each.level == table.DEATH
                         of_parts = [one for one in self._of_parts.values() if kills or one.level == table.DECREED]
                         self.found += self._decrees + of_parts
-                    may_be_weak = table.DECREED < each.level < table.DEATH or each.category == "nccl_network_error"
-                    level = table.WARNED if is_warning and may_be_weak else each.level
+                    is_weak = is_warning and table.DECREED < each.level < table.DEATH
+                    level = table.WARNED if is_weak else each.level
                     if each.level in (table.CASCADE, table.SUMMARY) and not self.found and self._late < _STDIO_BUFFER:
                         self.found += self._uncaught
                     self._at = max(self._at, self._text.find(piece[:200], self._at)) if ends_traceback else self._at

@@ -217,7 +217,7 @@ SIGNATURES = tuple(
         (DECREED, "preemption",
          r"due to preemption|due to job requeue|\brequeue?(?:ing|d) (?:the |this )?job\b|\bexiting for requeue"
          r"|\bpreempted worker\b|system (?:will power off|is going down|will reboot)|\bterm_preempt"
-         r"|\bjob (?:is|was) (?:being )?(?:preempted|evicted\.)|preempted to accommodate"),
+         r"|\bjob (?:is|was) (?:being )?(?:preempted|evicted\.$)|preempted to accommodate"),
         (DECREED, "node_lost",
          r"due to node failure|cancelled at .{0,60}due to node|\bnode_fail\b|^srun: error: node failure on"
          r"|^srun: error: task launch for .{0,60} failed on node", _RESTART),
@@ -232,7 +232,7 @@ SIGNATURES = tuple(
          r"|none|false)(?!.{0,60}\b(?:received|marked|interrupted|detected)))"
          r"|rebalance recommendation"
          r"|instance (?:i-[0-9a-f]{4,17} )?(?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
-         r"|(?<!engine )(?<!rollout )instance (?:\d{1,12}|\w{1,30}-\S{1,40}) (?:will be|is being|was|has been)"
+         r"|(?<!engine )(?<!rollout )instance (?:\d{5,12}|\w{1,30}-\S{1,40}) (?:will be|is being|was|has been)"
          r" (?:preempted|outbid|reclaimed)(?! by request| from pool)"
          r"|acpi g2 soft off|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
          r"|(?:(?<!no )preemption (?:notice|signal) (?:was )?received|(?<!not )\breceived (?:a )?(?:preemption|spot)"
@@ -281,7 +281,7 @@ SIGNATURES = tuple(
          r"got completion from peer .{0,80}(?:error|status=) ?12|ibv_wc_retry_exc_err|ibv_wc_rnr_retry_exc_err"
          r"|transport retry counter exceeded|vendor[ _]err(?:or)?[ =]129"
          rf"|mlx\d_core.{{0,80}}(?:health compromised|cable error|{_FATAL})"
-         r"|\bib .{0,40}\bport .{0,20}\b(?:down|inactive)\b",
+         r"|(?<![a-z])ib .{0,40}\bport .{0,20}(?<![a-z])(?:down|inactive)\b",
          _ELSEWHERE),
         (HARDWARE, "disk_full_or_storage",
          r"critical medium error|remounting filesystem read-only|detected aborted journal", _ELSEWHERE),
@@ -306,7 +306,8 @@ SIGNATURES = tuple(
          r"|pytorchstreamwriter failed|input/output error|stale (?:nfs )?file handle|estale\b|read-only file system"
          r"|transport endpoint is not connected|file write failed|remote i/o error|\berrno (?:5|27)\]|quota exceeded on"
          r"|nfs: server .{0,80}not responding|lustreerror|buffer i/o error(?! on dev )|\berofs\b|ext4-fs error"
-         r"|i/o error(?: on|,) dev (?!fd\d|sr\d)|file size limit exceeded"
+         r"|i/o error(?: on|,) dev (?!fd\d|sr\d)"
+         rf"|{_by_shell('file size limit exceeded')}|^\W*file size limit exceeded ?\(core dumped\)"
          r"|xfs .{0,40}shutdown|blockio|write error: no space|unexpected pos \d|storagefull|saverr?or.{0,40}space"),
         (CAUSE, "host_memory",
          r"oom when allocating .{0,600}device:cpu:"),
@@ -345,7 +346,7 @@ SIGNATURES = tuple(
          r"|detected \d+ oom|oom killed|killed by the (?:cgroup )?oom|outofmemory(?:error)?: task was killed"
          r"|was killed due to the node running low on memory|worker\(s\) were killed due to.{0,60}memory"
          r"|killed (?:/\S{1,120} |.{0,40})due to memory (?:pressure|used)"
-         r"|(?:exceeded|has gone over) (?:job |step )?memory limit|\bterm_memlimit\b"
+         r"|exceeded (?:job |step )?memory limit|\bjob has gone over (?:cgroup )?memory limit of \d|\bterm_memlimit\b"
          r"|killed: (?:\w{0,4}mem|memory) .{0,60}exceed|killed by the oom|^srun: error: .{0,80}: out of memory$"
          r"|\bearlyoom\b.{0,20}sending|oom_reaper"
          r"|low on memory.{0,80}kill|memory usage (?:threshold|exceeded request_memory)|out_of_me(?:mory)?\b"
@@ -519,7 +520,8 @@ SIGNATURES = tuple(
          r"|connection (?:reset|closed|refused|aborted)|broken pipe|socket closed"
          r"|nccl warn (?:call to|net/|socket|connect)|ncclcommabort|ncclcommwatchdog|communicator was aborted"
          r"|peer .{0,60}(?:closed|disconnected|left|unreachable)|nccl error|unhandled cuda error"
-         r"|software caused connection abort|libfabric.{0,60}(?:error|failed)|(?<![a-z])efa.{0,40}(?:error|fail)"
+         r"|software caused connection abort|libfabric.{0,60}(?:error|failed)"
+         r"|(?<![a-z])(?:lib)?efa.{0,40}(?:error|fail)"
          r"|net/ofi.{0,80}(?:error|fail|timeout)|distbackenderror|distnetworkerror|collective .{0,40}abort"
          r"|node unreachable"),
         # ------------------------------------------------ the launcher's summary

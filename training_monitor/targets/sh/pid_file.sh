@@ -28,9 +28,13 @@ show_running() { # PID START
 
 show_reason() { echo "state=$1"; echo "reason=$2"; } # STATE REASON
 
-# Where not even process 1 is visible (hidepid, or no /proc), only a process that was seen before is known to be gone.
+# Where not even process 1 is visible (hidepid, or no /proc), only a process that was seen before is known to be gone, or
+# one that the asker's own file names.
 show_gone() { # PID
-  if [ "$was_pid" ] || [ -e /proc/1 ]; then show_reason gone "no process $1"; return; fi
+  if [ "$was_pid" ] || [ -e /proc/1 ] || { [ -e /proc/self ] && [ "$file" ] && [ -O "$file" ]; }; then
+    show_reason gone "no process $1"
+    return
+  fi
   show_reason hidden "process $1 is not visible"
 }
 
