@@ -249,8 +249,8 @@ class NewLog(PublicValue):
     `partial` is the unfinished last line, which the next read returns again. `skipped_bytes` before `text` were not
     read, and `left_bytes` after it are left for the next read. `reset` is None (the log continued), truncated (emptied
     or rewritten) or rotated (replaced by another file). If the file is `missing`, there is no text, and the cursor of
-    the request is returned. `age` is the seconds since the last write, by the target's clock, and `created` those since
-    the file was created, if the file system stores that; `path` is the file.
+    the request is returned. `age` is the seconds since the last write, by the target's clock, and `changed` those since
+    anything of the file changed (its ctime); `path` is the file.
     `lost` is the start and the end (epoch seconds) of a period whose output is no longer stored. `by_lines` is true if
     the source stores output by whole lines, or by parts of some KiB of a long line.
     """
@@ -262,7 +262,7 @@ class NewLog(PublicValue):
     skipped_bytes: int = 0
     missing: bool = False
     age: float | None = field(default=None, compare=False)
-    created: float | None = field(default=None, compare=False)
+    changed: float | None = field(default=None, compare=False)
     path: str | None = field(default=None, compare=False)
     left_bytes: int = 0
     lost: tuple[float, float] | None = None

@@ -300,9 +300,9 @@ def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_byte
         raise ParseError(f"the reply has {len(text)} characters, but at most {limit_bytes} were requested", source=path)
     end = max(text.rfind("\n"), text.rfind("\r")) + 1 if int(fields["held"]) else len(text)
     whole, in_key = redact_next(text[:end], cursor.in_key if cursor and not fields["reset"] else False)
-    age, created = (
+    age, changed = (
         max(0.0, float(seconds)) if re.fullmatch(r"-?\d{1,12}", seconds) else None
-        for seconds in (fields.get("age", ""), fields.get("created", ""))
+        for seconds in (fields.get("age", ""), fields.get("changed", ""))
     )
     return NewLog(
         whole,
@@ -311,7 +311,7 @@ def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_byte
         redact_next(text[end:], in_key)[0],
         int(fields["skipped"]),
         age=age,
-        created=created,
+        changed=changed,
         path=fields.get("path") or None,
         left_bytes=int(fields.get("left") or 0),
     )

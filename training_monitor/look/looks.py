@@ -54,8 +54,7 @@ from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.scripts import format_call
 from training_monitor.verdict.gpu_load import gpu_load
 
-_CLOCKS_DIFFER = 5.0  # seconds between the clocks of processes and of files
-_OPENED_BEFORE = 60.0  # seconds within which a process begins for which a log was created
+_STARTED_WITHIN = 60.0  # seconds after its log was prepared within which a process begins
 FRESH_SECONDS = 60.0  # a log of unknown writer that is older than this is searched for how the training ended
 
 
@@ -395,9 +394,7 @@ def gpus_behind(answer: Answer[tuple[GpuTable, tuple[GpuProcess, ...]]], pids: S
 
 def _is_of_before(log: NewLog, seen: Observation) -> bool:
     """Whether all of a log is of an earlier process than the present one, which has appended nothing to it yet."""
-    if log.age is None or log.created is None or seen.runtime is None:
-        return False
-    return log.age > seen.runtime + _CLOCKS_DIFFER and log.created > seen.runtime + _OPENED_BEFORE
+    return None not in (log.changed, seen.runtime) and (log.changed or 0.0) > (seen.runtime or 0.0) + _STARTED_WITHIN
 
 
 def observation_of(look: Look, progress: Progress, text: str, now: float, *, first: bool) -> Observation:

@@ -44,8 +44,9 @@ read_new() {
   new=/proc/self/fd/4
   [ -e $new ] || new=$file
   # shellcheck disable=SC2046
-  set -- $(stat -L -c '%s %i %Y %W .' "$new")
-  size=$1 now=$2 written=$3 created=$4
+  set -- $(stat -L -c '%s %i %Y %Z .' "$new" /proc/self/status) # the times of the latter are those of this moment
+  size=$1 now=$2 written=$3 changed=''
+  case ${4-} in *[!0-9]*) ;; *) [ -z "${9-}" ] || changed=$(($9 - $4)) ;; esac
   [ "$5" ] || { echo "stat does not tell the size of $file"; return 1; }
 
   from=0 reset='' old='' before=0 cut=0
@@ -111,9 +112,8 @@ print_new() {
   echo "skipped=$((skip + cut))"
   echo "left=$left"
   echo "held=$held"
-  clock=$(date +%s)
-  [ -z "$written" ] || echo "age=$((clock - written))"
-  case $created in '' | 0 | *[!0-9]*) ;; *) echo "created=$((clock - created))" ;; esac # not on all file systems
+  [ -z "$written" ] || echo "age=$(($(date +%s) - written))"
+  [ -z "$changed" ] || echo "changed=$changed"
   echo "path=$(readlink -f "$file")"
   echo log
   {
