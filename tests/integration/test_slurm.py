@@ -29,7 +29,7 @@ import os, sys, threading, time
 rank, last, then = int(os.environ.get("SLURM_PROCID", 0)), int(sys.argv[1]), sys.argv[2]
 for step in range(1, last + 1):
     if rank == 0:
-        print(f"step {step}/1000 loss: {5 / step:.4f}", flush=True)
+        print(f"step {step}/10000 loss: {5 / step:.4f}", flush=True)
     time.sleep(0.2)
 if then == "crash":
     raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -43,19 +43,19 @@ if then in ("lock", "hang"):
 FOUR = ("--nodes=2", "--ntasks=4", "--ntasks-per-node=2")
 HOSTILE = "x'; touch evil; $(touch evil) UserId=root(0) JobState=FAILED"
 CASES: dict[str, tuple[int, str, tuple[str, ...]]] = {
-    "works": (900, "end", ("--nodes=2", "--ntasks=2", f"--job-name={HOSTILE}")),
+    "works": (4000, "end", ("--nodes=2", "--ntasks=2", f"--job-name={HOSTILE}")),
     "hangs": (5, "hang", ()),
     "crashed": (5, "crash", ()),
     "finished": (5, "end", ()),
-    "cancelled": (900, "end", ()),
-    "suspended": (900, "end", ()),
-    "requeued": (900, "end", ("--open-mode=append",)),
-    "waits": (900, "end", ("--begin=now+1hour",)),
+    "cancelled": (4000, "end", ()),
+    "suspended": (4000, "end", ()),
+    "requeued": (4000, "end", ("--open-mode=append",)),
+    "waits": (4000, "end", ("--begin=now+1hour",)),
     "lock": (5, "lock", FOUR),
-    "array": (900, "end", ("--array=0-2",)),
-    "named": (900, "end", ("--job-name=llama-7b",)),
-    "too long": (900, "end", ("--time=1",)),
-    "lost": (900, "end", ("--partition=dies", "--no-requeue")),
+    "array": (4000, "end", ("--array=0-2",)),
+    "named": (4000, "end", ("--job-name=llama-7b",)),
+    "too long": (4000, "end", ("--time=1",)),
+    "lost": (4000, "end", ("--partition=dies", "--no-requeue")),
 }
 
 
@@ -121,7 +121,7 @@ def test_a_job_that_works_is_running_whatever_its_name(world: World) -> None:
     assert world.is_at("works", 5)
     job = world.jobs["works"]
     found = check(job)
-    assert (found["state"], found["verdict"], found["total_steps"]) == ("running", "ok", 1000)
+    assert (found["state"], found["verdict"], found["total_steps"]) == ("running", "ok", 10000)
     assert found["step"] >= 5 and found["log"] == str(world.log("works"))
     assert "train.py" in found["command"] and not found["command"].startswith("srun")
     assert not [*world.slurm.folder.rglob("evil")] and not Path("evil").exists()
@@ -170,7 +170,7 @@ def test_each_task_of_an_array_is_a_training_and_a_member(world: World) -> None:
 def test_logs_and_watch_and_health_ask_the_job(world: World) -> None:
     assert world.is_at("works", 5)
     target = f"slurm://{world.jobs['works']}"
-    assert "step 5/1000" in run_command("logs", target, "--tail", "1000").stdout
+    assert "step 5/10000" in run_command("logs", target, "--tail", "1000").stdout
     assert "running" in run_command("watch", target, "--once").stdout.lower()
     report = report_of("health", target)
     assert report["pods"] == [] and report["gpu"]["per_node"][0]["pod"] == target
@@ -256,7 +256,7 @@ def test_what_a_person_cancels_is_stopped(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("case", "state", "verdict", "said"),
-    [("crashed", "failed", "failed", "illegal memory access"), ("finished", "finished", "ok", "step 5 of 1000")],
+    [("crashed", "failed", "failed", "illegal memory access"), ("finished", "finished", "ok", "step 5 of 10000")],
 )
 def test_a_job_that_has_ended_is_judged_by_its_log(
     world: World, case: str, state: str, verdict: str, said: str
