@@ -46,8 +46,8 @@ read_new() {
   # shellcheck disable=SC2046
   set -- $(stat -L -c '%s %i %Y %Z .' "$new" /proc/self/status) # the times of the latter are those of this moment
   size=$1 now=$2 written=$3 changed=''
-  case ${4-} in *[!0-9]*) ;; *) [ -z "${9-}" ] || changed=$(($9 - $4)) ;; esac
-  [ "$5" ] || { echo "stat does not tell the size of $file"; return 1; }
+  case ${4-}${9-} in *[!0-9]*) ;; *) [ -z "${9-}" ] || changed=$(($9 - $4)) ;; esac
+  [ "$5" ] && { [ "${10-}" ] || [ ! -e /proc/self/status ]; } || { echo "stat does not tell the size of $file"; return 1; }
 
   from=0 reset='' old='' before=0 cut=0
   if [ "$inode" ]; then
