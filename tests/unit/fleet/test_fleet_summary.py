@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, Thresholds, TrainingMetrics
@@ -59,7 +60,8 @@ def test_what_was_spent_is_the_sum_of_what_is_known_of_each_machine() -> None:
     found = total(row(1, total_cost=1.5), row(2), row(3, "lost", total_cost=2.0), row("gpu1"))
     assert (found.dollars_spent, found.without_total) == (3.5, 1)
     machine_of_two = {"cost_per_hour": 2.0, "total_cost": 6.0}
-    found = total(row(1, eta_seconds=3600.0, **machine_of_two), row(1, eta_seconds=7200.0, **machine_of_two))
+    first, second = (row(1, eta_seconds=seconds, **machine_of_two) for seconds in (3600.0, 7200.0))
+    found = total(first, replace(second, key="vast://1#pid"))
     assert (found.dollars_per_hour, found.dollars_spent, found.dollars_to_completion) == (2.0, 6.0, 4.0)
 
 

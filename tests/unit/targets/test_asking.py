@@ -72,6 +72,7 @@ def test_a_whole_reply_gives_every_answer_whatever_was_printed_before_it() -> No
     text = frame(1, "b", 0) + frame(0, "a", 0) + f"\n{NONCE} close\n"
     found = read_frames(text, NONCE) or {}
     assert {number: reply.output for number, reply in found.items() if reply} == {0: "a", 1: "b"}
+    assert read_frames(frame(0, "a", 0) + frame(0, "b", 0) + f"\n{NONCE} close\n", NONCE) == {0: None}
 
 
 def test_a_reply_that_lost_its_beginning_or_end_never_gives_a_wrong_answer() -> None:
