@@ -263,6 +263,8 @@ class _Evidence:
     def _add(self, piece: str, line: str, told: _Told, ends_traceback: bool) -> None:
         if told.signatures or told.exception or ends_traceback or "xid" in line:
             is_warning, is_averted = (pattern.search(line) is not None for pattern in (_WARNS, _AVERTED))
+            self._at = max(self._at, self._text.find(piece[:200], self._at)) if ends_traceback else self._at
+            is_uncaught = ends_traceback and _UNCAUGHT.search(self._text, self._at - 20, self._at) is not None
             for each in (
                 _read_xid(line),
                 _read_signatures(line, told.signatures),
@@ -277,8 +279,6 @@ class _Evidence:
                     level = table.WARNED if is_weak else each.level
                     if each.level in (table.CASCADE, table.SUMMARY) and not self.found and self._late < _STDIO_BUFFER:
                         self.found += self._uncaught
-                    self._at = max(self._at, self._text.find(piece[:200], self._at)) if ends_traceback else self._at
-                    is_uncaught = ends_traceback and _UNCAUGHT.search(self._text, self._at - 20, self._at) is not None
                     seen = each._replace(level=level, piece=piece, is_uncaught=is_uncaught)
                     is_waited_for = seen.category == "time_limit" and _WAITS.search(line)
                     if is_averted and seen.category in _OF_PARTS and not is_waited_for:
