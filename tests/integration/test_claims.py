@@ -59,7 +59,7 @@ def test_a_claim_is_seen_with_its_owner_by_whoever_looks(target: Place) -> None:
     assert look(target) is None
     mine = take(target)
     seen = look(target)
-    assert mine and seen and replace(seen, age=mine.age) == mine
+    assert mine and seen and seen._replace(age=mine.age) == mine
     assert (seen.owner, seen.name, seen.held, seen.is_live) == (ANN, NAME, True, True)
     [answer] = ask(target.address, list_question())
     assert answer.value and [each.name for each in answer.value.claims] == [NAME] and not answer.value.is_cut

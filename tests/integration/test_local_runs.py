@@ -220,7 +220,7 @@ def test_one_look_sees_that_a_run_was_killed(tmp_path: Path, sleeper: subprocess
     for wait in (lambda: None, sleeper.wait):  # a zombie first, then nothing
         wait()
         seen = LocalRuns(tmp_path).look(NOBODY)
-        before_it = replace(seen, runs=tuple(replace(run, updated_at=(run.updated_at or 0) - 1) for run in seen.runs))
+        before_it = seen._replace(runs=tuple(replace(run, updated_at=(run.updated_at or 0) - 1) for run in seen.runs))
         assert [row.status for row in judge_look(before_it, None, Limits())[0]] == ["KILLED"]
 
 

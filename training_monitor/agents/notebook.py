@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import nan
 
 from training_monitor.core.fields import PublicValue
@@ -125,4 +125,4 @@ def _known(name: str, samples: Sequence[FleetSample]) -> Iterator[tuple[Chart, W
     for chart in CHARTS:
         points = points_of(samples, chart.field, begin, end, is_total=chart.is_total)
         if any(point.value is not None for point in points):
-            yield replace(chart, title=f"{name} {chart.title}".strip()), window, points
+            yield chart._replace(title=f"{name} {chart.title}".strip()), window, points

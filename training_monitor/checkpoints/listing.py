@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from training_monitor.core.checkpoint_layouts import LAYOUTS, STEP, TRACKERS, find_layout
 from training_monitor.core.errors import ParseError
@@ -185,5 +185,5 @@ def parse_listing(text: str, directory: str = "") -> Listing | None:
         elif kind == "link" and " -> " in rest:
             link, _, aim = rest.partition(" ./")[2].partition(" -> ")
             listing.dangling[link] = aim.strip()
-    listing.files = [replace(file, problem=problems.get(file.path)) for file in listing.files]
+    listing.files = [file._replace(problem=problems.get(file.path)) for file in listing.files]
     return listing

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.output import UNCUT, hint, print_json, print_table
@@ -26,8 +25,7 @@ _UNKNOWN = Cost(None, True)
 Costs = Sequence[Cost]  # one a day
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """The cost of a member, a group or all, by day."""
 
     name: str

@@ -9,7 +9,7 @@ advice is better than wrong advice.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training_monitor.core.errors import (
     AccessDenied,
@@ -25,8 +25,7 @@ from training_monitor.core.regex import regex
 QUESTIONS, PROGRAMS = "questions", "programs"  # prompts that wait for input; errors of any program
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(NamedTuple):
     """One row.
 
     Attributes:
@@ -42,8 +41,7 @@ class Advice:
     then: re.Pattern[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Advised:
+class Advised(NamedTuple):
     """The advice for a message: the class of the error, the suggested fix, and the line that matched."""
 
     kind: type[CommandError] | None

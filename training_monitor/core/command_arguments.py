@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 NO_VALUE, ONE, OPTIONAL, SEVERAL, REST = "", "1", "?", "*", "..."
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """An option, or a positional argument, which has no names.
 
     Attributes:

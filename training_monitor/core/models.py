@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
 from training_monitor.core.fields import PublicValue
@@ -321,8 +321,7 @@ class NcclTransport(PublicValue):
 # ---------------------------------------------------------------- pods, checkpoints, jobs
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFile:
+class CheckpointFile(NamedTuple):
     """One file below a checkpoint directory. `problem` is the damage found by inspecting its bytes, if any."""
 
     path: str

@@ -17,9 +17,8 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.error import URLError
 from urllib.parse import unquote
 
@@ -34,8 +33,7 @@ _SECRET_CHARACTERS = 12  # a part of a path of this length may be a token
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """An answer with a 2xx status; header names are in lower case."""
 
     status: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from training_monitor.core.fields import PublicValue
 
@@ -22,8 +23,7 @@ class CommandResult(PublicValue):
 JOB = "job"  # the kind of what a scheduler runs, and can run again
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerEnd:
+class ContainerEnd(NamedTuple):
     """How a container ended that is not started again; `at` is in epoch seconds."""
 
     reason: str | None

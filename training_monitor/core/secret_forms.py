@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 from training_monitor.core.regex import regex
 
@@ -190,8 +190,7 @@ def _is_long_and_odd(value: str) -> bool:
     return len(value) >= 16 and _is_odd(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """The context in which a secret appears.
 
     Attributes:
@@ -244,7 +243,7 @@ def _context(
 def _of_program(example: str, signs: str, programs: str, option: str, *, as_written: bool = False) -> Context:
     """Return the context of an option that only these programs have."""
     context = _context(example, signs, rf"(?<![\w-]){option}", _is_no_number, as_written=as_written)
-    return replace(context, before=regex(rf"(?<![\w-])(?:{programs})(?![\w-])", re.IGNORECASE))
+    return context._replace(before=regex(rf"(?<![\w-])(?:{programs})(?![\w-])", re.IGNORECASE))
 
 
 def _before(name: str, option: str = "") -> str:
@@ -501,8 +500,7 @@ CONTEXTS = {
 # ---------------------------------------------------------------- forms of tokens
 
 
-@dataclass(frozen=True, slots=True)
-class TokenForm:
+class TokenForm(NamedTuple):
     """The format of a service's tokens: strings of which each token contains one, and a pattern that matches the token.
 
     The group of `pattern` is the secret. `before` must match within the preceding 300 characters; its match belongs to

@@ -20,11 +20,11 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, fields
 from functools import cache
 from math import inf
 from types import MappingProxyType, NoneType
-from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 from training_monitor.core.errors import SettingsError, closest
 from training_monitor.core.masking import MASK, keep_secret
@@ -38,8 +38,7 @@ _BARE_KEY = regex(r"[A-Za-z0-9_-]+")
 _MEANING = regex(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """One invalid value: its path, what was found, and what was expected."""
 
     path: Path
@@ -47,8 +46,7 @@ class Fault:
     expected: str
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """A type of value.
 
     Attributes:
@@ -64,22 +62,19 @@ class Kind:
     is_secret: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(NamedTuple):
     """A value for the settings file that `config --init` writes, of a setting without a default."""
 
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(NamedTuple):
     """The environment variable that sets a key; it outranks the settings file."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One key of a table: its field, what it may hold, an example, and its environment variable."""
 
     field: str
@@ -223,7 +218,7 @@ def read_table(
         The instance; MISFIT when anything is invalid.
     """
     before, known = len(place.faults), settings_of(made)
-    settings = {key: replace(each, kind=kinds.get(key, each.kind)) for key, each in known.items()}
+    settings = {key: each._replace(kind=kinds.get(key, each.kind)) for key, each in known.items()}
     if isinstance(value, made):
         return value
     if not isinstance(value, Mapping):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import floor, isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from training_monitor.core.units import format_duration
 from training_monitor.fleet.config import AlertRule, FleetConfig
@@ -71,8 +71,7 @@ class ToldMember:
         return self.going_on() | {f"rule:{name}" for name in rules}
 
 
-@dataclass(frozen=True, slots=True)
-class ToldAccount:
+class ToldAccount(NamedTuple):
     """What was reported of the account: that the budget is exceeded, and the day (UTC) of the last credit warning."""
 
     budget: bool = False

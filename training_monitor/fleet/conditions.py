@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, isnan
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from training_monitor.core.errors import SettingsError, closest
 from training_monitor.core.regex import regex
@@ -81,16 +81,14 @@ class AnyOf:
 Test: TypeAlias = Comparison | Answer | AllOf | AnyOf
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """A test that must hold for `duration` seconds without interruption."""
 
     test: Test
     duration: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RuleState:
+class RuleState(NamedTuple):
     """A rule's state for one member: since when its condition holds, when that was last known, and whether it fired."""
 
     since: float | None = None

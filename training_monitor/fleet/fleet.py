@@ -77,7 +77,7 @@ class Account:
         if number not in self.gone:
             return Listed(error=f"vast.ai does not list vast://{number}; it is unknown whether it was destroyed")
         if before.row is not None:
-            return replace(before, lost=True, error=None, stale_since=None)
+            return before._replace(lost=True, error=None, stale_since=None)
         return Listed(None, None, True, f"vast://{number}: no such instance in this account")
 
 

@@ -15,9 +15,9 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from training_monitor.core.errors import (
     JobNotFound,
@@ -395,13 +395,13 @@ class FleetMember:
             last = before.reading.timestamp if before.reading else now
             since = last if before.stale_since is None else before.stale_since
             missing = isinstance(error, TargetNotFound)
-            self.seen = replace(before, error=str(error), missing=missing, stale_since=since)
+            self.seen = before._replace(error=str(error), missing=missing, stale_since=since)
 
     def clear_logs(self) -> None:
         """Forget the lines seen so far."""
         with self._lock:
             self._lines.clear()
-            self.seen = replace(self.seen, logs=())
+            self.seen = self.seen._replace(logs=())
 
     def _take(self, answers: Sequence[Answer[Any]], now: float) -> TargetReading:
         """Build the reading from the answers. Raises when the training could not be asked for."""
@@ -423,7 +423,7 @@ class FleetMember:
             self._take_log(look.log, look.log_tail)
         is_gone = look.process is not None and look.process.running is False
         if look.process and is_gone and self.job.process is None and _was_just_written(look.log):
-            look = replace(look, process=replace(look.process, running=None))  # something still writes the log
+            look = replace(look, process=look.process._replace(running=None))  # something still writes the log
         if absent is None:
             self._state.open_looks(self.target, self.job, look)
         status = self._state.take_look(look, now, WATCH, judge_every=JUDGE_SECONDS, renew_for=RENEW_SECONDS)
@@ -500,9 +500,9 @@ class FleetMember:
 
     def _make_row(self, seen: Seen, listed: Listed, now: float) -> TrainingMetrics:
         if not self.is_asked:
-            seen = replace(seen, error=listed.error, missing=False, stale_since=listed.stale_since)
+            seen = seen._replace(error=listed.error, missing=False, stale_since=listed.stale_since)
         elif seen.reading and seen.error is None and now - seen.reading.timestamp > self._config.fresh_seconds:
-            seen = replace(seen, error="not checked since", stale_since=seen.reading.timestamp)
+            seen = seen._replace(error="not checked since", stale_since=seen.reading.timestamp)
         return metrics_of(self.spec, listed, seen, now, training=self.training, is_found=self.is_found)
 
     def sample(self, metrics: TrainingMetrics, now: float) -> tuple[FleetSample, bool]:
@@ -548,8 +548,7 @@ class FleetMember:
         return self._past.values("loss")
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(NamedTuple):
     """The members beside one, for the trainings that a search found.
 
     `left_out` counts those beyond MOST_BESIDE, `over` has the keys of those whose training had ended before.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from math import isfinite, isnan
+from typing import NamedTuple
 
 from training_monitor import __version__
 from training_monitor.core.masking import redact
@@ -35,8 +35,7 @@ _VERDICT_ON_END = {"failed": "failed", "stopped": "warning"}  # as the judge's
 _Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(NamedTuple):
     """A metric: its whole name, what it is, and the samples that are known."""
 
     name: str
@@ -44,8 +43,7 @@ class Metric:
     samples: Sequence[tuple[_Labels, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownMember:
+class ShownMember(NamedTuple):
     """A member under its label, and its level of health."""
 
     label: str

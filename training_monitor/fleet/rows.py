@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence, Set as AbstractSet
-from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.models import JobStatus
 from training_monitor.core.shown import shown
@@ -42,16 +41,14 @@ _MEASURED = [each for each in FLEET_COLUMNS if each.seen or each.listed]
 _DOWN = ("lost", "stopped", "exited", "offline", "frozen", "rebooting", *STARTING)
 
 
-@dataclass(frozen=True, slots=True)
-class Billed:
+class Billed(NamedTuple):
     """What an instance had cost by `until` (epoch seconds), in dollars; since then it has another price."""
 
     dollars: float
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """The results of looks at a member: the last good reading, the last log lines, why and since when looks fail.
 
     `missing`: they fail because there is no such target.
@@ -64,8 +61,7 @@ class Seen:
     missing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     """What the account's listing says of a member, at `listed_at`; `lost`: a complete listing lacks it now.
 
     `row` is None if it is not rented, or was never listed. `error` is why there is no listing of it, `billed` the cost

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import filterfalse
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.models import Answer, Question
@@ -19,8 +18,7 @@ from training_monitor.targets.asking import Site
 FIND_SECONDS = 60.0  # between two searches
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """The trainings of a target.
 
     `running` ones, and those that an earlier search or check saw there and that have `ended` within a day; `last` is

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from math import fsum, inf, isfinite, nan
+from typing import NamedTuple
 
 from training_monitor.core.units import median
 from training_monitor.fleet.values import FleetSample
@@ -64,16 +65,14 @@ class CostProjection:
     to_completion: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """What was spent in a time, in dollars; None means unknown. at_least: more may have been spent than is known."""
 
     dollars: float | None
     at_least: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Rise:
+class _Rise(NamedTuple):
     """The total `before` at `begin` and the `total` at `end`, when the machine may be gone; dollars."""
 
     begin: float

@@ -12,8 +12,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.errors import ParseError, SettingsError
 from training_monitor.core.masking import redact_named
@@ -195,8 +194,7 @@ def check_job_config(config: Mapping[str, Any]) -> None:
     format_resumed_command(command_line, "checkpoint", config.get("resume_argument"))
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(NamedTuple):
     """Run directories by name: removed, and left because they contain something else.
 
     `held`: Ray jobs with an old hold.

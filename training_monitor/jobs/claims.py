@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import (
@@ -82,8 +82,7 @@ class Owner:
         return f"{self.user}@{self.host} (process {self.pid})"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """The newest claim on a training. `age` and `lease` are seconds by the target's clock, `since` UTC epoch seconds.
 
     `number` grows with every owner. `held` is False once the owner has let go, or if its line is damaged. `outcome` is
@@ -138,8 +137,7 @@ def decide_claim(
     return "wait" if silence is None or found.age > silence - ROUNDING_SECONDS else "refuse"
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(NamedTuple):
     """The claims that were not let go, the last renewed first; `is_cut`: there are more than were listed."""
 
     claims: tuple[Claim, ...] = ()

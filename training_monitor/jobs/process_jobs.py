@@ -31,8 +31,8 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from training_monitor.core.errors import (
     AccessDenied,
@@ -391,8 +391,7 @@ def hold_key(job_id: str) -> str:
 # ---------------------------------------------------------------- other processes
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessView:
+class ProcessView(NamedTuple):
     """One look; `running` None means unknown. `age` is the seconds since it began, `pids` are its processes.
 
     `command` is the beginning of its command line; `reason` says why it does not run, or why that is unknown.

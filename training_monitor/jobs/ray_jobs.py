@@ -17,7 +17,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.errors import (
     CommandFailed,
@@ -330,8 +330,7 @@ class Forgotten:
     log_tail: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Driver:
+class Driver(NamedTuple):
     """The oldest process of a Ray job, the shell of its entrypoint; `process` is its identity `PID START BOOT`."""
 
     job_id: str

@@ -33,6 +33,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError, SettingsError
 from training_monitor.core.masking import redact_next
@@ -59,8 +60,7 @@ SILENT_SECONDS = 30.0
 _MOST_AROUND = 1024  # characters beside the log's own
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     offset: int
     data: bytes
 

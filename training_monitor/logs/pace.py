@@ -73,8 +73,7 @@ class LogPace:
     step_time: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     """A line with a new step: its number, the position it shows, its times, and the speed in it."""
 
     number: int

@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from training_monitor.logs.events import NO_EVENTS, Events
 from training_monitor.logs.job_progress import EpochCount
@@ -39,8 +38,7 @@ class Reader(Protocol):
     def go_back(self, before: Any) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Repeat:
+class _Repeat(NamedTuple):
     """A line that was read, and what is asked of its repetitions.
 
     Attributes:

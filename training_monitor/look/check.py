@@ -7,9 +7,9 @@ training, one is enough. The sibling pods of a pod are asked at the same time, s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -212,7 +212,7 @@ def _with_ended(
         running = [each for each in meant.trainings if not (meant.is_last and each.is_log)]
         return meant, ended_since(known, running) if not meant.not_seen else []
     if meant.trainings and (named := ended_with(known, meant.trainings[0].job)):
-        return replace(meant, trainings=(named,)), []
+        return meant._replace(trainings=(named,)), []
     logs = [each.job.log_file for each in meant.trainings if each.is_log]
     return meant, [each for each in known if each.job.log_file in logs and each.job.pid][-1:]
 
@@ -243,8 +243,7 @@ def _without_twins(seen: Sequence[_Seen], before: Sequence[MeantTraining]) -> li
 # ---------------------------------------------------------------- looking
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(NamedTuple):
     """A training and the result of a look at it; `error` is why the look failed."""
 
     meant: MeantTraining
@@ -358,7 +357,7 @@ class _Siblings:
         gpus = (*seen.look.gpus, *self._gpus)
         utilization, power = gpu_load(gpus)
         look = replace(seen.look, gpus=gpus, gpu_utilization=utilization, gpu_power=power)
-        return replace(seen, look=look, all_gpus=gpus)
+        return seen._replace(look=look, all_gpus=gpus)
 
     def remedies(self) -> Iterator[str]:
         if self._unread:

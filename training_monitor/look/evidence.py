@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import Question
@@ -79,8 +80,7 @@ class Evidence:
     suspended: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
+class _Sample(NamedTuple):
     """The processes at the moment `uptime`; `counters` are the bytes each has written, (wchar, write_bytes)."""
 
     uptime: float | None

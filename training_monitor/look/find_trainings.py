@@ -11,7 +11,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.masking import redact
@@ -63,8 +63,7 @@ _DRIVER_LOG = regex(r"/python-core-driver-([0-9a-f]{8})[0-9a-f]*_\d+\.log$")
 _NO_JOB = "ffffffff"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundTraining:
+class FoundTraining(NamedTuple):
     """One training that runs on a target: its topmost process, and what its processes have open.
 
     Attributes:
@@ -112,8 +111,7 @@ class FoundTraining:
         return f"{self.pid} {self.start} {self.boot}"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundTrainings:
+class FoundTrainings(NamedTuple):
     """The trainings among the processes of a target.
 
     `unlisted` counts processes that were not examined, `unrecognized` those that may be trainings but look like none.
@@ -124,8 +122,7 @@ class FoundTrainings:
     unrecognized: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
+class FoundFile(NamedTuple):
     """A log that was written lately. `age` in seconds."""
 
     path: str

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.checkpoints.checkpoints import checkpoints_question
 from training_monitor.core.best_effort_store import BestEffortStore
@@ -366,8 +366,7 @@ def _disks(seen: _Seen, findings: list[Finding]) -> list[DiskReport]:
     return reports
 
 
-@dataclass(frozen=True, slots=True)
-class HealthJob:
+class HealthJob(NamedTuple):
     """The report on the job, the verdict on it, and the observation (None where it could not be asked)."""
 
     report: JobReport

@@ -9,7 +9,7 @@ ok       every reading that could be taken is good
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training_monitor.core.models import Gpu, JobStatus, RayResources
 from training_monitor.core.reports import HealthReport, NodeGpuReport, OneGpuReport
@@ -35,15 +35,13 @@ _IN_MIG = "use DCGM (dcgmi dmon): nvidia-smi reports no utilization of a GPU in 
 _RUN_NVIDIA_SMI = "run nvidia-smi on the node: if it hangs or fails, the driver or a GPU is broken"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     verdict: str
     issue: str
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGpus:
+class NodeGpus(NamedTuple):
     """The GPUs of one node, or why they could not be read.
 
     `has_none`: it has no GPU or no nvidia-smi, like many Ray heads.

@@ -311,8 +311,8 @@ def read_watch(
     else:
         process = _of(rest[0], errors)
         if process and process.running is False and job.log_file == OUTPUT:
-            process = replace(
-                process, running=None, reason=f"{process.reason}, but another Slurm step of its job may be running"
+            process = process._replace(
+                running=None, reason=f"{process.reason}, but another Slurm step of its job may be running"
             )
     new: NewLog | None = log.get() if log else None
     if new and new.lost:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.errors import (
     CommandTimedOut,
@@ -71,8 +71,7 @@ class MeantTraining:
         return self.job.log_file is not None and self.job.pid is None and self.job.job_id is None
 
 
-@dataclass(frozen=True, slots=True)
-class Meant:
+class Meant(NamedTuple):
     """The trainings that are meant. If `not_seen` names something, there may be more, or different ones.
 
     `is_last`: none runs, it is the one that was seen last; if that is a job, `log` is the newest log, which may be of a
@@ -154,7 +153,7 @@ def read_all(site: Site, answers: Sequence[Answer[Any]]) -> Meant:
         )
         remedies = (*whole.remedies, *unseen)
         return Meant((replace(whole, name=site.target.called, pids=pids, remedies=remedies),), has_ray=False)
-    return replace(_all(there, files), has_ray=signs.value is not False)
+    return _all(there, files)._replace(has_ray=signs.value is not False)
 
 
 def _of_ended(site: Site, text: str = "") -> Meant:
@@ -204,8 +203,7 @@ def _not_seen(running: Answer[FoundTrainings], names: Answer[list[str]], ray: No
         yield ray
 
 
-@dataclass(frozen=True, slots=True)
-class _There:
+class _There(NamedTuple):
     """The trainings of a target: processes, names of process jobs (newest first), Ray jobs (newest last)."""
 
     target: Target
@@ -257,8 +255,8 @@ class _There:
         if found.container and self.target.is_machine:
             scheme, number = found.container
             kind: Any = class_of(scheme)
-            found = replace(
-                found, hints=(f"the training is running in a container: use the target {kind(number, self.target)}",)
+            found = found._replace(
+                hints=(f"the training is running in a container: use the target {kind(number, self.target)}",)
             )
         log = next((each for each in found.sources if each != CONTAINER_LOG or self.target.output), None)
         if self.target.output == OUTPUT and not (log or "").startswith(PROGRESS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from training_monitor.core.regex import regex
 from training_monitor.look.kept_output import read_kept
@@ -17,8 +18,7 @@ _GPU_DEVICE = regex(r"/dev/(?:nvidia\d+|kfd|accel\w*\d+)$")
 _LINK = regex(r"^l([r-][w-])[x-]\S* .*? (\d{1,9}) -> (.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFile:
+class OpenFile(NamedTuple):
     """A file that a process has open for writing, or a pipe that it reads as descriptor 0."""
 
     pid: int

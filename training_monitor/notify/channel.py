@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
 
 from training_monitor.core.addresses import REQUEST_SECONDS, check_url
 from training_monitor.core.advice import Advice, find_advice
@@ -56,8 +56,7 @@ LOG_LINES = whole(f"a whole number from 0 to {MOST_LOG_LINES}", least=0, most=MO
 # ---------------------------------------------------------------- channels
 
 
-@dataclass(frozen=True, slots=True)
-class Doors:
+class Doors(NamedTuple):
     """What sending needs besides the network: how programs are started, and the timeout of one request in seconds."""
 
     transport: Transport

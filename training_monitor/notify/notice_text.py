@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown, shown_lines
@@ -55,8 +55,7 @@ def word_for(job: WatchedJob) -> str:
     return job.job_id or job.log_file or next(iter(job.log_paths), None) or str(job.pid)
 
 
-@dataclass(frozen=True, slots=True)
-class Markup:
+class Markup(NamedTuple):
     """The markup of a channel. `limit` is in UTF-16 units, as messengers count.
 
     `bold` surrounds the title, `code` a command and `block` the lines of a log; in the last two, `escape_code` replaces

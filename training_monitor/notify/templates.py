@@ -6,7 +6,8 @@ Steps that are None are unknown: '?' if the other one is known, left out if neit
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import Notice
@@ -16,8 +17,7 @@ ACCOUNT = "vast.ai"  # the target of a notice that is not about one machine
 _Fields = list[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(NamedTuple):
     """What a notice is about: a job, how far it is, its newest complete checkpoint, and the machine rented for it.
 
     `generation` is which start of the job it was, or which of several events of a kind. `loss` is the newest, `log` the

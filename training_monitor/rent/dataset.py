@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.read_fence import check_here
@@ -44,8 +45,7 @@ _FORMAT_OF_SUFFIX = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "w
 _OTHER_IMAGE_SUFFIXES = frozenset(".avif .bmp .gif .heic .heif .jxl .jp2 .tif .tiff .psd .svg".split())
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetFile:
+class DatasetFile(NamedTuple):
     """A file of the dataset; `name` is relative to it and printable."""
 
     path: Path

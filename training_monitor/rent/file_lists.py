@@ -11,7 +11,7 @@ import re
 import shutil
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training_monitor.core.errors import CommandFailed, ParseError, SettingsError
 from training_monitor.core.models import Question
@@ -33,16 +33,14 @@ MOST_NAME_BYTES, MOST_PART_BYTES = 4096, 255  # of a path, and of one name in it
 _FILE = regex(r"([0-9]{1,18}) (-?[0-9]{1,18}) \./(.+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ListedFile:
+class ListedFile(NamedTuple):
     """A file's `size` in bytes and `mtime` in whole epoch seconds."""
 
     size: int
     mtime: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileList:
+class FileList(NamedTuple):
     """The regular files below a folder, by relative path, without hidden ones.
 
     Attributes:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from training_monitor.core.regex import regex
 
@@ -27,8 +26,7 @@ _JPEG_IMAGE = frozenset({0xD9, 0xDA})  # EOI, SOS: no size is behind them
 _JPEG_MOST_SEGMENTS = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class ImageHeader:
+class ImageHeader(NamedTuple):
     """Format (png | jpeg | webp) and size of an image; both sides are at least 1 pixel.
 
     `least_bytes` is the minimum file size, where the header has it (webp). `begin` is a position before the image data,

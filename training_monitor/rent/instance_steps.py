@@ -16,9 +16,8 @@ import posixpath
 import shlex
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.errors import (
     AlreadySupervised,
@@ -126,8 +125,7 @@ def format_training_config(spec: TrainingSpec, *, dataset: str, output: str) -> 
 # ---------------------------------------------------------------- checking a machine
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightReport:
+class PreflightReport(NamedTuple):
     """The result of checking a machine; `ok` when there are no `problems`, each of which is one sentence.
 
     `free_disk_gb` is in 10^9 bytes; None if unknown.

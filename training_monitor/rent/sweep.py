@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from training_monitor.core.reports import report_of
 from training_monitor.core.units import format_duration, known_number
@@ -107,8 +107,7 @@ class SweepMemory:
         return replace(self, outage_since=None, outage_told=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(NamedTuple):
     """An instance of ours and what is known of it."""
 
     row: Mapping[str, Any]

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
@@ -64,8 +64,7 @@ _DISK_FULL = regex(r"No space left|Disk quota exceeded", re.IGNORECASE)
 _SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class SyncProgress:
+class SyncProgress(NamedTuple):
     """Progress of a copy; files that were there before count as copied."""
 
     files: int
@@ -74,8 +73,7 @@ class SyncProgress:
     total_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class SyncReport:
+class SyncReport(NamedTuple):
     """A folder that is on both sides, judging by names and sizes.
 
     `sent_files` of `files` had to be copied. `by` is the tool that copied, or would have. `skipped` counts links,
@@ -93,8 +91,7 @@ class SyncReport:
     empty: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(NamedTuple):
     """One look at both sides: the files to copy, the files at the destination, and the tools that can copy."""
 
     source: FileList

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import ToolNotFound, last_lines
@@ -45,8 +46,7 @@ _MOST_SAID = 64 * 1024
 _LOOK_SECONDS = 0.1  # between two looks at what has arrived
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """The result of one batch; `said` is the output of the programs, on one line."""
 
     ok: bool

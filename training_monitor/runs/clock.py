@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, log
+from typing import NamedTuple
 
 from training_monitor.core.units import median
 from training_monitor.runs.values import Estimate
@@ -111,7 +112,7 @@ class RunClock:
         validation = self.validation.seconds - self._validation_seconds
         self._validations.append(validation)
         if self.training.is_steady:
-            self._epochs.append(replace(self.training.span(), seconds=self._epoch_elapsed - validation))
+            self._epochs.append(self.training.span()._replace(seconds=self._epoch_elapsed - validation))
         self._in_epoch, self.mode = False, IDLE
 
     def start_training(self, total_batches: int | None) -> None:
@@ -403,8 +404,7 @@ def _spread(*groups: Sequence[float]) -> float:
     return 1.4826 * median(away) * few
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The duration of the batches of a past epoch or validation, pauses included, and their rate.
 
     `rate` is None if it is unknown, or changed in between.

@@ -16,9 +16,8 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from training_monitor.core.masking import redact
 from training_monitor.core.shown import text_of
@@ -36,8 +35,7 @@ R = TypeVar("R")
 S = TypeVar("S", bound="Harmless")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a run ended, and its message; `is_exit`: by an exit or Ctrl-C, and not by an error.
 
     `exit_code` is the code of an exit, as a shell reports it; None if there was none.
@@ -77,7 +75,7 @@ def outcome_of_exit(code: object, handled: BaseException | None = None) -> Outco
 def outcome_after(signalled: str, outcome: Outcome) -> Outcome:
     """Return how a script ends after a signal: a failure that follows is not hidden by it."""
     is_more = outcome.status == FAILED and outcome.message and not outcome.is_exit
-    return replace(outcome, status=CANCELED, message=f"{signalled}, then {outcome.message}" if is_more else signalled)
+    return outcome._replace(status=CANCELED, message=f"{signalled}, then {outcome.message}" if is_more else signalled)
 
 
 def bounded(text: str) -> str:
@@ -246,7 +244,7 @@ class Hooks:
     def _outcome_of_exit(self, code: object) -> Outcome:
         """Return the outcome of an exit that is called now; it counts as one if the training is still under way."""
         outcome = outcome_of_exit(code, sys.exc_info()[1])
-        return replace(outcome, is_exit=bool(outcome.exit_code) or self._ending.is_within(sys._getframe()))
+        return outcome._replace(is_exit=bool(outcome.exit_code) or self._ending.is_within(sys._getframe()))
 
     def _at_exit(self) -> None:
         """End the run with its process. In a child of multiprocessing the exception of its function is on its way."""

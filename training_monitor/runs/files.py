@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from training_monitor.core.errors import ParseError, SettingsError
 from training_monitor.core.regex import regex
@@ -88,8 +88,7 @@ def _machine(one: Identity) -> str:
     return hashlib.sha256(words.encode(errors="replace")).hexdigest()[:12]
 
 
-@dataclass(frozen=True, slots=True)
-class RunFiles:
+class RunFiles(NamedTuple):
     """The files of one run; `folder` is the run's own folder, None in the flat layout."""
 
     name: str
@@ -188,7 +187,7 @@ def runs_from_names(flat: Iterable[str], folders: Iterable[str], *, here: str = 
         name = files.name
         while name in found:
             name += "/"
-        found[name] = files if name == files.name else replace(files, name=name)
+        found[name] = files if name == files.name else files._replace(name=name)
     return sorted(found.values(), key=lambda files: natural_key(files.name))
 
 

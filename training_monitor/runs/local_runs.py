@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
@@ -145,7 +144,7 @@ class LocalRuns(RemoteRuns):
 
     def measure(self, run: Run) -> RunSize:
         """Measure what `delete` would remove, and name what it would not. Raises CommandError."""
-        return replace(super().measure(run), kept=outputs_elsewhere(self._known_of(run).files, run))
+        return super().measure(run)._replace(kept=outputs_elsewhere(self._known_of(run).files, run))
 
     def _read_files(self) -> None:
         known = {}

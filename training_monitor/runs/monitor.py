@@ -36,7 +36,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
@@ -244,7 +243,7 @@ class TrainingMonitor:
         """Mark the run as failed. `message` is a string or an exception."""
         if isinstance(message, BaseException):
             is_exit = isinstance(message, SystemExit | KeyboardInterrupt)
-            self._set(replace(outcome_of(message), status=FAILED, is_exit=is_exit))
+            self._set(outcome_of(message)._replace(status=FAILED, is_exit=is_exit))
         else:
             self._set(Outcome(FAILED, None if message is None else bounded(text_of(message))))
 

@@ -15,10 +15,10 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
 from types import ModuleType
+from typing import NamedTuple
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import ParseError
@@ -61,8 +61,7 @@ class Standing(Enum):
     UNSURE = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """What the monitor of a process knows of whether the process may write a run.
 
     Attributes:
@@ -275,7 +274,7 @@ def _renamed(files: RunFiles, number: int) -> RunFiles:
         return files
     suffix = f"_{os.getpid()}" if number == 1 else f"_{os.getpid()}_{number}"
     if files.folder:
-        return replace(run_files(files.folder + suffix), name=files.name + suffix)
+        return run_files(files.folder + suffix)._replace(name=files.name + suffix)
     return run_files(files.progress_path.removesuffix(SUFFIX) + suffix + SUFFIX)
 
 

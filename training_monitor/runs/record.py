@@ -21,10 +21,10 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from datetime import date, timedelta
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.masking import redact, redact_named
@@ -263,8 +263,7 @@ def _copied(value: Any) -> object:
 # ---------------------------------------------------------------- variables
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """The result of the last edit of a variable; `error` is None if it was applied."""
 
     edit: str
@@ -587,7 +586,7 @@ class RunRecord:
             return outcome
         how = "ended" if outcome.exit_code is None else "exited with status 0"
         status = CANCELED if outcome.is_exit and is_within_epoch else FINISHED
-        return replace(outcome, status=status, message=f"{how} at {', '.join(where)}")
+        return outcome._replace(status=status, message=f"{how} at {', '.join(where)}")
 
     def document(self, metadata: Mapping[str, object], resources: OwnResources, busiest: Busiest) -> dict[str, object]:
         """Return the progress file of docs/progress_files.md."""

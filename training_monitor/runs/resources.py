@@ -10,7 +10,8 @@ import os
 import selectors as selectors  # what starts nvidia-smi needs it, and must not import it in a thread: it executes text
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import start_thread
@@ -31,8 +32,7 @@ _MOST_NAME = 64
 Busiest = list[dict[str, str | int | float]]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuMemory:
+class GpuMemory(NamedTuple):
     """Used GPU memory by pid over all GPUs, and `total` that of the GPUs, in MiB; None means unknown, see `error`."""
 
     by_pid: Mapping[int, float] | None = None

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
+from typing import NamedTuple
 
 from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest
 from training_monitor.core.units import format_duration, known_sum
@@ -57,8 +58,7 @@ _URGENCY = {"failed": 0, "warning": 1, "unknown": 2, "ok": 3}  # by the verdict 
 _WORDED = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}  # JSON has no numbers for them
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(NamedTuple):
     """What is known of a run's life; `reason` says why, `process` is its own process while that exists."""
 
     status: str
@@ -91,16 +91,16 @@ def judge_life(run: Run, look: FolderLook, changed_at: float | None = None) -> L
     """
     life = _see(run, look)
     if run.status is None:
-        return replace(life, status=UNKNOWN, reason=run.error or "its file contains no status")
+        return life._replace(status=UNKNOWN, reason=run.error or "its file contains no status")
     if run.status != RUNNING:
-        return replace(life, status=run.status, reason="")
+        return life._replace(status=run.status, reason="")
     if life.is_alive is None:
         return _by_word(run, look.timestamp, life.reason, changed_at)
     if run.error and not life.is_alive:  # its unreadable file may say how it ended
         return Life(UNKNOWN, f"{life.reason}, and its file cannot be read: {run.error}", False)
     if life.status == KILLED and is_complete(run):
         return Life(FINISHED, f"{life.reason}, after the last batch: its exit status is unknown", False)
-    return replace(life, reason=life.reason or run.error) if run.error else life
+    return life._replace(reason=life.reason or run.error) if run.error else life
 
 
 def _by_word(run: Run, now: float, why: str, changed_at: float | None) -> Life:
@@ -202,8 +202,7 @@ def judge_look(
 # ---------------------------------------------------------------- the machine
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
+class _View(NamedTuple):
     """A machine with the children of its processes, and `seconds` before it an earlier sample; None without one."""
 
     machine: MachineSample
@@ -504,8 +503,7 @@ def status_word(row: RunRow) -> str:
     return row.status if row.status != RUNNING or state in ("running", "unknown") else state
 
 
-@dataclass(frozen=True, slots=True)
-class RunColumn:
+class RunColumn(NamedTuple):
     """A column of `top`: what it shows of a run on the screen, and what CSV files have of it.
 
     Attributes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from training_monitor.core.fields import PublicValue
 from training_monitor.core.regex import regex
@@ -189,8 +190,7 @@ class Run(PublicValue):
 # ---------------------------------------------------------------- what the machine says
 
 
-@dataclass(frozen=True, slots=True)
-class FolderLook:
+class FolderLook(NamedTuple):
     """One look at a folder of runs and at the machine it is on.
 
     The processes are read first, and the files after them: a run writes how it ended before its process exits.
@@ -209,8 +209,7 @@ class FolderLook:
     processes_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OutputChunk:
+class OutputChunk(NamedTuple):
     """A piece of a file: `data` are the bytes from `start` on; `size` is that of the whole file at that moment."""
 
     size: int
@@ -218,8 +217,7 @@ class OutputChunk:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RunSize:
+class RunSize(NamedTuple):
     """What deleting a run removes: the number of files, and the bytes that they take on the disk.
 
     `kept` are the paths of its outputs that are elsewhere and stay, as far as that can be told from here.
@@ -311,16 +309,14 @@ class RunsSnapshot(PublicValue):
     is_refreshing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """What came of an action, or of a file that was written: `at` is in epoch seconds by the local clock."""
 
     at: float
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """The values of --max-cpus (cores), --max-ram and --max-gpu (GB of 2**30 bytes); None: all the machine has."""
 
     cpus: float | None = None

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.models import Checkpoint
@@ -36,8 +37,7 @@ _LOOKS_IN_IDLE = 4
 _EXPECTED = "finished, failed, stalled, step=N, epoch=N, gpu-idle, gpu-idle=DURATION, checkpoint or log=REGEX"
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """A condition as it was given, and what it means: `number` is the step, the epoch, or the seconds of `gpu-idle`."""
 
     text: str

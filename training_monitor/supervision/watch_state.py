@@ -106,9 +106,9 @@ def _stall_notices(
             stalled_step=stall.current_step,
             warned=ends and ending,
         )
-        about = replace(_about(status, job), step=stall.current_step, total_steps=stall.total_steps)
+        about = _about(status, job)._replace(step=stall.current_step, total_steps=stall.total_steps)
         notice = templates.stall_detected(
-            replace(about, generation=told.episode),
+            about._replace(generation=told.episode),
             reason=stall.reason,
             grace_seconds=config.grace_period if ends and ending else None,
             is_spared=ends and shows_work(stall) and not ending,
@@ -117,7 +117,7 @@ def _stall_notices(
     if stall.is_stalling:
         return told, []
     if told.stalled and _advanced(told, status):
-        notice = templates.recovered(replace(_about(status, job), generation=told.episode))
+        notice = templates.recovered(_about(status, job)._replace(generation=told.episode))
         return replace(told, stalled=False, stalled_step=None, stalled_at=None, warned=False), [notice]
     return replace(told, stalled_at=None), []
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.regex import regex
@@ -74,8 +74,7 @@ class Identity:
     pid_namespace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSample:
+class ProcessSample(NamedTuple):
     """One line of /proc/PID/stat (or of /proc/PID/task/TID/stat, whose `pid` is the thread's): times in ticks."""
 
     pid: int
@@ -200,8 +199,7 @@ def parse_stat(line: str, page_size: int) -> ProcessSample | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """One process; times are in clock ticks, `start` since boot; `child_ticks` are those of ended children."""
 
     pid: int
@@ -249,8 +247,7 @@ def ancestors_of(pid: int, table: Mapping[int, Process]) -> list[int]:
 # ---------------------------------------------------------------- which ranks are one training
 
 
-@dataclass(frozen=True, slots=True)
-class Meeting:
+class Meeting(NamedTuple):
     """Where the ranks of a training meet; None means unknown.
 
     Attributes:

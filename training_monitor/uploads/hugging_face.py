@@ -19,7 +19,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError, last_lines
@@ -230,8 +230,7 @@ def _upload(job: DetachedTries, command: str, env: Mapping[str, str]) -> HubList
 # ---------------------------------------------------------------- the results of a try
 
 
-@dataclass(frozen=True, slots=True)
-class HubListing:
+class HubListing(NamedTuple):
     """The result of one try: `files` are listed by the hub as they are on the target; `error` is about the others.
 
     `final`: a retry would not help.

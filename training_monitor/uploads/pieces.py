@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
+from typing import NamedTuple
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import CommandFailed, last_lines
@@ -105,8 +106,7 @@ def _reason(body: str) -> str:
 # ---------------------------------------------------------------- one object
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(NamedTuple):
     """A file on the target; `identity` changes when it is written again."""
 
     path: str
@@ -114,8 +114,7 @@ class SourceFile:
     identity: str
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectStore:
+class ObjectStore(NamedTuple):
     """One object of a storage, and the file that is sent to it.
 
     Requests are signed here, each for `expires` seconds, and made by the target.
@@ -175,8 +174,7 @@ class Piece:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """The result of sending a piece; `md5` was computed by the target, of the bytes it read."""
 
     number: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.units import known_number, name_some
@@ -21,8 +21,7 @@ LEAST_SETUP_SECONDS = 180.0  # no machine boots, gets its data and is checked in
 _RUNNING = "running"
 
 
-@dataclass(frozen=True, slots=True)
-class Spending:
+class Spending(NamedTuple):
     """The cost of machines: `dollars` for those with a price, and the instance ids of those without a known price."""
 
     dollars: float

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
@@ -394,8 +394,7 @@ def _read_reply(result: CommandResult, expected: str) -> tuple[bool, str]:
 # ---------------------------------------------------------------- until it is ready
 
 
-@dataclass(frozen=True, slots=True)
-class _Boot:
+class _Boot(NamedTuple):
     """The progress of an instance's boot: `target` once ssh answers, `end` if it will never run."""
 
     seen: str

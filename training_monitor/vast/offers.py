@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import ceil, inf
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from training_monitor.core.errors import SettingsError, TargetUnreachable, closest
 from training_monitor.core.fields import PublicValue
@@ -329,8 +329,7 @@ def _words(name: str) -> list[str]:
 # ---------------------------------------------------------------- a request and the market
 
 
-@dataclass(frozen=True, slots=True)
-class MarketCheck:
+class MarketCheck(NamedTuple):
     """The result of checking a request against the market.
 
     Attributes:

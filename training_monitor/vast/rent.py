@@ -17,8 +17,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from training_monitor.core.advice import find_advice
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -67,8 +66,7 @@ _ADVICE = {  # by the wish that excludes all offers
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class RentedInstance:
+class RentedInstance(NamedTuple):
     """An instance that was seen in a listing under its label; None means unknown.
 
     Attributes:
@@ -177,8 +175,7 @@ def each_look(seconds: float, least_looks: int, clock: Clock) -> Iterator[int]:
         clock.sleep(LOOK_EVERY if begun >= until else min(LOOK_EVERY, until - begun))
 
 
-@dataclass(frozen=True, slots=True)
-class _Renter:
+class _Renter(NamedTuple):
     """One call of `rent_instance`."""
 
     query: OfferQuery
@@ -267,8 +264,7 @@ class _Renter:
             self.give_back(number)
         if found is None or found.id != number:
             return found
-        return replace(
-            found,
+        return found._replace(
             offer_id=offer.id,
             machine_id=found.machine_id or offer.machine_id,
             host_id=found.host_id or offer.host_id,
@@ -341,8 +337,7 @@ def read_rented(row: dict[str, Any]) -> RentedInstance:
 # ---------------------------------------------------------------- the create command and its answer
 
 
-@dataclass(frozen=True, slots=True)
-class CreateAnswer:
+class CreateAnswer(NamedTuple):
     """The answer of vastai to a create.
 
     `outcome`: created | refused (this offer, for good) | later (refused for now) | unknown. `instance_id`: that of the

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.fields import PublicValue
@@ -246,8 +246,7 @@ def _blamed_checkpoints(attempts: Sequence[LedgerEntry]) -> tuple[tuple[str, ...
     return bad, tuple(each for each, times in deaths.items() if each for _ in range(times // DEATHS_OF_A_SUSPECT))
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeChoice:
+class ResumeChoice(NamedTuple):
     """Where the next attempt starts: a checkpoint, or fresh; `refusal` if it must not start at all."""
 
     checkpoint: Checkpoint | None

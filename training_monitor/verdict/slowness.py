@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import exp, gcd, inf, log
+from typing import NamedTuple
 
 from training_monitor.core.units import format_duration, median
 from training_monitor.verdict.limits import StallPolicy
@@ -34,8 +34,7 @@ STEPS_FOR_ONE = 20.0  # steps whose mean is taken to be as certain as one advanc
 Reading = tuple[float, float]  # time, ETA
 
 
-@dataclass(frozen=True, slots=True)
-class Slowdown:
+class Slowdown(NamedTuple):
     """The result of a comparison: `ratio` is the present step time over the past one.
 
     `back_at` is when steps last took hardly longer than in the past.
@@ -59,8 +58,7 @@ def warm_at(run: Run, policy: StallPolicy) -> float:
     return inf
 
 
-@dataclass(frozen=True, slots=True)
-class _Past:
+class _Past(NamedTuple):
     """The run at its best: the logarithm of its step time, its spread, and the number of advances."""
 
     base: float
@@ -108,7 +106,7 @@ def find_slowdown(calm: Sequence[Advance], usual: float | None, policy: StallPol
         return None
     found, series, base = told
     near = _last_back(series, base + log(STILL_SLOW), policy)
-    found = replace(found, back_at=calm[near - 1].end if near else -inf)
+    found = found._replace(back_at=calm[near - 1].end if near else -inf)
     if found.slow:
         return found
     back = _last_back(series, base - LEAVE * log(policy.speed_drop_threshold), policy)
@@ -116,7 +114,7 @@ def find_slowdown(calm: Sequence[Advance], usual: float | None, policy: StallPol
         if end <= back:
             break
         if (then := _compare(calm[:end], usual, policy)) and then[0].slow:
-            return replace(found, slow=True, since=then[0].since)
+            return found._replace(slow=True, since=then[0].since)
     return found
 
 
@@ -230,8 +228,7 @@ def _is_growing(logs: Sequence[float], count: int) -> bool:
 # ---------------------------------------------------------------- ETA
 
 
-@dataclass(frozen=True, slots=True)
-class FlatEta:
+class FlatEta(NamedTuple):
     """An ETA that did not converge over the last `seconds`, in which `steps` were made."""
 
     eta: float

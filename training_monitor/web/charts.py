@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, fsum, inf, isfinite, log10, nan
+from typing import NamedTuple
 
 from training_monitor.fleet.values import FleetSample
 from training_monitor.ui.kit.text import format_number, format_percent, format_total
@@ -47,8 +48,7 @@ class Point:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(NamedTuple):
     """A field of the samples and how it is drawn; see `draw_chart`.
 
     `show` formats a value. `least` and `most` are limits that the vertical axis has to reach; others follow from the
@@ -64,8 +64,7 @@ class Chart:
     is_total: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """The time and size of a chart: epoch seconds, pixels, and seconds by which local time is ahead of UTC.
 
     `by_step`: it shows steps instead; `begin`, `end` and the `timestamp` of each point are steps.
@@ -153,7 +152,7 @@ def draw_chart(points: Sequence[Point], chart: Chart, window: Window) -> str:
         max([high for _, high in known] + ([] if chart.most is None else [chart.most]), default=1.0),
     )
     width, height = window.width, window.height
-    frame = _Frame(replace(window, end=max(window.end, window.begin + 1)), bottom, top)
+    frame = _Frame(window._replace(end=max(window.end, window.begin + 1)), bottom, top)
     runs = [*_runs(points, inf if window.by_step else GAP)]
     parts = [
         *_grid(frame, ticks if known else (), chart.show),
@@ -195,8 +194,7 @@ def format_time(timestamp: float, utc_offset: float, pattern: str = "%Y-%m-%d %H
 # ---------------------------------------------------------------- the parts of the picture
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(NamedTuple):
     window: Window
     bottom: float
     top: float

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from training_monitor.core.units import known_number
@@ -40,8 +40,7 @@ class Request:
     session: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A whole answer."""
 
     body: bytes
@@ -50,16 +49,14 @@ class Reply:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(NamedTuple):
     """An answer that goes on while its session is open: the events after a state's number."""
 
     number: int
     session: str
 
 
-@dataclass(frozen=True, slots=True)
-class Web:
+class Web(NamedTuple):
     """What the routes work with."""
 
     board: Board
@@ -68,8 +65,7 @@ class Web:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """An address: `answers` by method. `public`: without a session; `linked`: other pages may lead here."""
 
     answers: Mapping[str, Callable[[Web, Request], Reply | Stream]]
@@ -233,7 +229,7 @@ def _act(web: Web, request: Request) -> Reply:
 def _note_act(web: Web, request: Request) -> Reply:
     """Keep the session open: a person clicked or pressed a key."""
     _asked(web, request)
-    return replace(json_reply({"noted": True}), headers=web.door.renew(request.session))
+    return json_reply({"noted": True})._replace(headers=web.door.renew(request.session))
 
 
 def _acknowledge(web: Web, request: Request) -> Reply:

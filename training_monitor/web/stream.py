@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from training_monitor.core.engine import start_thread
 from training_monitor.core.logger import get_logger
@@ -22,8 +23,7 @@ LEAST_PAUSE = 1.0  # seconds between two states
 SHARE = 4.0  # a state is made at most every so many times as long as it takes
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """What the page shows: each part as JSON; rows by the id of their member, the worst first."""
 
     head: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training_monitor.core.masking import redact
 from training_monitor.core.shown import shown
@@ -11,8 +11,7 @@ from training_monitor.why.ranks import Collective, Finding
 MOST_TEXT, MOST_FINDINGS = 300, 100  # characters of a finding, and findings of a host
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """Findings, collectives, and a sentence on each thing that could not be asked, and the right that is missing."""
 
     findings: tuple[Finding, ...] = ()

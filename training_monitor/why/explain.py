@@ -7,9 +7,9 @@ answered within the bound is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -124,7 +124,7 @@ def explain_training(
     kept = None if told.seen.ranks else last_roll_call(store, site.target, meant.job)
     if kept:
         before = f"Before {kept.job_id or meant.name} was terminated, the roll call reported: {kept.text}"
-        told = replace(told, explanation=replace(told.explanation, text=f"{told.explanation.text} {before}"))
+        told = told._replace(explanation=told.explanation._replace(text=f"{told.explanation.text} {before}"))
     return format_explanation(told)
 
 
@@ -174,8 +174,7 @@ def _later_log_question(job: WatchedJob) -> Question[NewLog]:
     return replace(question, script=f"sleep {LOOK_SECONDS}\n{question.script}", limit=question.limit + LOOK_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class _HostSeen:
+class _HostSeen(NamedTuple):
     """What was seen on one host.
 
     `is_partial`: there may be more ranks on it. `processes` tell its ranks from those of any other host, however that
@@ -217,7 +216,7 @@ def call_roll(
     pods = ask_pods(site, _time_left(clock, end) / 3)
     roots = pids_of(*meant.pids) if meant.pids else roots_of(meant.job, None, None)
     main, *others = find_hosts(site, pods.listed, also)
-    hosts = [replace(main, roots=roots, is_found=bool(meant.pids), ask=pace.ask if pace else None), *others]
+    hosts = [main._replace(roots=roots, is_found=bool(meant.pids), ask=pace.ask if pace else None), *others]
     calls: list[Callable[[], Any]] = [partial(pod_findings, site, pods.listed, _time_left(clock, end))]
     last = len(hosts) - MOST_PROGRAMS
     calls += [partial(_ask_host, each, meant, end, spy, has_next=0 < at < last) for at, each in enumerate(hosts)]
@@ -339,7 +338,7 @@ def _ask_host(host: Host, meant: MeantTraining, end: float, spy: bytes | None, *
     late = processes.failure if isinstance(processes.failure, CommandTimedOut) else None
     nothing = SeenTraining(HostFacts(), {}, (named,) if named else ())
     seen = _read_host(host, nothing if late else processes.get() or nothing, stacks, gpus, rest, named)
-    return replace(seen, unknown=(*problem, *seen.unknown), unseen=late.what if late else None)
+    return seen._replace(unknown=(*problem, *seen.unknown), unseen=late.what if late else None)
 
 
 def _others(host: Host, found: FoundTrainings) -> Iterator[str]:

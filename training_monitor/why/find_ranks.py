@@ -122,7 +122,7 @@ def _with_handed_down(seen: SeenTraining) -> SeenTraining:
         if parent and is_of_parent and parent.variables.keys().isdisjoint(RANK_VARIABLES):
             variables = {**below[0].variables, **parent.variables}
             handed[pid] = replace(parent, variables=variables, meeting=parent.meeting or below[0].meeting)
-    return replace(seen, processes=handed)
+    return seen._replace(processes=handed)
 
 
 def _with_numbers(seen: SeenTraining) -> SeenTraining:
@@ -148,7 +148,7 @@ def _with_numbers(seen: SeenTraining) -> SeenTraining:
         numbers |= {"LOCAL_WORLD_SIZE": here} if here == world else {}
         told = {name: str(number) for name, number in numbers.items()}
         numbered[pid] = replace(numbered[pid], variables={**numbered[pid].variables, **told})
-    return replace(seen, processes=numbered)
+    return seen._replace(processes=numbered)
 
 
 def _numbered(running: Mapping[int, SeenProcess], stacks: SeenStacks) -> list[int]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.regex import regex
@@ -34,8 +33,7 @@ _DIGITS = regex(r"\d{1,18}", re.ASCII)
 _NOT_OWN = regex(r"/(?:site|dist)-packages/|/lib/python\d[\d.]*/|/torch/distributed/|^[<?]|\.(?:c|cc|cpp|cu|h|hpp|so)$")
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(NamedTuple):
     """A dump as it came: its path, when it was written, and its lines as text; none of one that is `unsent`."""
 
     path: str

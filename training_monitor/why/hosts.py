@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.errors import IncompleteAnswer, TrainingMonitorError
 from training_monitor.core.models import Answer
@@ -22,8 +21,7 @@ from training_monitor.why.ranks import Rank
 _NUMBER = regex(r"[0-9a-f]{8}")  # of a job of Ray
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(NamedTuple):
     """One place where ranks may run.
 
     Attributes:
@@ -43,8 +41,7 @@ class Host:
     ask: Callable[..., list[Answer[Any]]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pods:
+class Pods(NamedTuple):
     """All pods of a pod's training, as Kubernetes lists them; `unknown` is why it does not."""
 
     listed: tuple[PodState, ...] = ()

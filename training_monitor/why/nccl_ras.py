@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.records import table_in, tables_in
 from training_monitor.core.units import name_some, plural
@@ -54,8 +54,7 @@ class _Member:
         return f"process {self.pid} on {self.host} (GPU {self.gpu})"
 
 
-@dataclass(frozen=True, slots=True)
-class _Communicator:
+class _Communicator(NamedTuple):
     name: str
     size: int
     members: tuple[_Member, ...]

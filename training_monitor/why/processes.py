@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from training_monitor.core.errors import CommandTimedOut, Hint, ParseError
 from training_monitor.core.models import Question, Reply
@@ -98,8 +99,7 @@ _CALLS: Mapping[str, Mapping[int, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostFacts(NamedTuple):
     """What a host says of itself, and of the one who asks: `may_trace` is whether that has CAP_SYS_PTRACE."""
 
     name: str = ""
@@ -128,8 +128,7 @@ class SeenProcess:
     kernel_stack: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SeenTraining:
+class SeenTraining(NamedTuple):
     """The processes of a training on one host, by pid.
 
     `named` are those that it was asked by; `is_searched` says whether ranks beside them were looked for, `is_cut` that
@@ -209,7 +208,7 @@ def parse_processes(text: str, word: str, spelling: str, *, is_cut: bool = False
         waits_for = _waits_for(channel, kind, file)
         moved = bytes_later[pid] - bytes_first[pid] if pid in bytes_first and pid in bytes_later else None
         found[pid] = SeenProcess(
-            replace(process, state=_settled(process.state, now.state)) if now and is_same else process,
+            process._replace(state=_settled(process.state, now.state)) if now and is_same else process,
             seen.words.get(pid, ()),
             seen.variables.get(pid, {}),
             status.get((pid, "Threads")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from training_monitor.targets.proc_stat import Meeting
 
@@ -108,8 +109,7 @@ class Rank:
         return next((each.frames for each in self.stacks if each.is_main), ())
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(NamedTuple):
     """The collective that a rank is at in a process group, by PyTorch's flight recorder or by NCCL's RAS.
 
     It is the first one that has not completed, or else the last one that has. A rank that is not behind in one group
@@ -183,8 +183,7 @@ class Culprit:
     where: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RankGroup:
+class RankGroup(NamedTuple):
     """Ranks at the same place, `where` as `all_reduce, called at train.py:88`.
 
     `waits`: they wait for others; None if that is open. `is_majority`: the others are compared with these.
@@ -196,8 +195,7 @@ class RankGroup:
     is_majority: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(NamedTuple):
     """What a roll call says: one paragraph, and how sure it is (none | low | medium | high)."""
 
     text: str

@@ -4,8 +4,7 @@ A rank and a finding have the keys of `judging.ranks.Rank` and `Finding`. The an
 which would be compiled at import.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
 
 from training_monitor.core.envelope import schema_name
 from training_monitor.core.masking import plain
@@ -114,8 +113,7 @@ class ExplanationReport(TypedDict):
     unknown: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(NamedTuple):
     """A roll call and what it says. `began` is in epoch seconds, `seconds` how long it took."""
 
     target: str

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from training_monitor.why.meetings import are_doubtful, find_contradiction
 from training_monitor.why.outside import are_awake, find_child, find_outside
@@ -56,7 +55,7 @@ def explain_roll_call(seen: RollCall, *, is_moving: bool | None = None) -> Expla
     missing, unseen = find_missing(seen, alive)
     groups = group_ranks(alive)
     waiting = _choose_waiting(groups, len(alive) + len(missing))
-    groups = tuple(replace(each, is_majority=each is waiting) for each in groups)
+    groups = tuple(each._replace(is_majority=each is waiting) for each in groups)
     contradiction = None if is_moving else find_contradiction(alive)
     culprits: tuple[Culprit, ...] = ()
     confidence = "medium" if is_moving else "none"
@@ -69,7 +68,7 @@ def explain_roll_call(seen: RollCall, *, is_moving: bool | None = None) -> Expla
         confidence = max(confidence, by_causes, key=_LEVELS.index)
     found = Explanation("", confidence, culprits, groups, missing, unseen)
     text = write_paragraph(seen, alive, found, is_moving=is_moving, contradiction=contradiction)
-    return replace(found, text=text)
+    return found._replace(text=text)
 
 
 def _by_causes(seen: RollCall, alive: Sequence[Rank], *, has_all: bool) -> str:

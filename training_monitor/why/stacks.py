@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
 from training_monitor.core.models import Question
@@ -51,8 +51,7 @@ class StackAnswer:
     batches: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SeenStacks:
+class SeenStacks(NamedTuple):
     """The stacks of the processes of a training by pid. `pythons` are the pids that run Python."""
 
     answers: Mapping[int, StackAnswer]

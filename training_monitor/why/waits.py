@@ -85,7 +85,7 @@ def with_awaited(training: SeenTraining, waits: Sequence[Finding]) -> SeenTraini
     """Return the same training, with the processes that its processes wait for by a lock or a pipe."""
     known = {pid: each.awaits for each in waits if each.awaits is not None for pid in each.pids}
     processes = {pid: replace(each, awaits=known.get(pid, each.awaits)) for pid, each in training.processes.items()}
-    return replace(training, processes=processes)
+    return training._replace(processes=processes)
 
 
 # ---------------------------------------------------------------- what explains a hang

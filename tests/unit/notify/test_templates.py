@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from training_monitor.core.values import Notice
 from training_monitor.notify import templates
 from training_monitor.notify.notice_text import PLAIN, render
@@ -11,7 +9,7 @@ from training_monitor.notify.templates import About
 
 
 def stall(grace: float | None = 900.0, **known: int | None) -> Notice:
-    about = replace(About("llama", 1234, 5000, 1200), **known)  # type: ignore[arg-type]
+    about = About("llama", 1234, 5000, 1200)._replace(**known)  # type: ignore[arg-type]
     return templates.stall_detected(about, reason="no step for 20m", grace_seconds=grace)
 
 

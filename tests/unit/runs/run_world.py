@@ -18,7 +18,7 @@ GIB = 2**30
 def process(pid: int, parent: int = 1, **changes: Any) -> ProcessSample:
     """A process that began at 5,000 s."""
     sample = ProcessSample(pid, parent, f"p{pid}", "S", 500_000, 0, GIB, 2)
-    return replace(sample, **changes)
+    return sample._replace(**changes)
 
 
 def machine(*processes: ProcessSample, **changes: Any) -> MachineSample:
@@ -49,4 +49,4 @@ def run(name: str = "llama", **changes: Any) -> Run:
 def look(runs: Run | Sequence[Run], sample: MachineSample | None, **changes: Any) -> FolderLook:
     """A look whose processes were read half a second before its end."""
     runs = (runs,) if isinstance(runs, Run) else tuple(runs)
-    return replace(FolderLook(runs, sample, EPOCH, processes_at=EPOCH - 0.5), **changes)
+    return FolderLook(runs, sample, EPOCH, processes_at=EPOCH - 0.5)._replace(**changes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,7 +85,7 @@ def test_the_runs_of_a_group_are_listed_with_its_name(tmp_path: Path) -> None:
         (tmp_path / folder / "progress.json").write_text("{}")
     (tmp_path / "sweep" / "other.json").write_text("{}")
     assert names(tmp_path) == ["alone", "sweep/lr2", "sweep/lr10"]
-    assert list_run_files(tmp_path)[1] == replace(run_files(tmp_path / "sweep" / "lr2"), name="sweep/lr2")
+    assert list_run_files(tmp_path)[1] == run_files(tmp_path / "sweep" / "lr2")._replace(name="sweep/lr2")
 
 
 def test_names_are_unique_and_runs_stand_in_natural_order(tmp_path: Path) -> None:

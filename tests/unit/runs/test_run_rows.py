@@ -248,7 +248,7 @@ def test_the_tree_is_all_below_the_process_depth_first_and_ends() -> None:
 
 def test_cpu_is_what_was_used_between_two_looks() -> None:
     before = look(run(), machine(*FAMILY))
-    later = [replace(each, cpu_ticks=each.cpu_ticks + 300) for each in FAMILY]
+    later = [each._replace(cpu_ticks=each.cpu_ticks + 300) for each in FAMILY]
     new = process(300, 100, start_ticks=int(AT * 100) + 50, cpu_ticks=100)
     row = judged(look(run(), machine(*later, new, at=AT + 2)), before)
     expected = {**dict.fromkeys((100, 120, 110, 111, 7), 150), 300: 50}
@@ -275,7 +275,7 @@ def test_at_the_first_look_cpu_is_what_the_run_measured(subtests: pytest.Subtest
 def test_threads_stand_below_their_process_with_their_own_shares() -> None:
     threads = tuple(process(tid, 100, name=f"t{tid}", cpu_ticks=10) for tid in (100, 105))
     before = look(run(), machine(*FAMILY, threads={100: threads}, at=AT - 2))
-    later = (replace(threads[0], cpu_ticks=110), threads[1], process(106, 100, start_ticks=999_900, cpu_ticks=20))
+    later = (threads[0]._replace(cpu_ticks=110), threads[1], process(106, 100, start_ticks=999_900, cpu_ticks=20))
     row = judged(look(run(), machine(*FAMILY, threads={100: later, 111: threads[:1]})), before)
     shown = [(each.kind, each.identity.pid, each.depth, each.cpu_percent) for each in row.tree if each.kind == "T"]
     assert shown == [("T", 100, 1, 50), ("T", 105, 1, 0), ("T", 106, 1, 10), ("T", 100, 3, None)]

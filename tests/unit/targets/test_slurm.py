@@ -9,7 +9,6 @@ import stat
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +149,7 @@ def test_the_output_of_an_earlier_attempt_is_not_that_of_a_job_that_was_requeued
         found = site.ask_one(source_named("output:", "log").read(None, 65536))
         assert (found.missing, bool(found.text)) == (not has_output, has_output)
     target: Any = site.resolve().target
-    former = replace(target.job, state="FAILED")
+    former = target.job._replace(state="FAILED")
     assert SlurmTarget("3", job=former, known_at=math.inf).output_files(None)[2] == ""
 
 

@@ -28,7 +28,7 @@ HANGS = Verdict("stalled", "failed", "no step for 15m, limit 7m30s: GPUs idle", 
 
 def shown(title: str, row: TrainingMetrics, width: int, glyphs: Glyphs = UNICODE) -> str:
     column = next(column for column in COLUMNS if column.title == title)
-    return column.show(replace(member_of(row, SNAPSHOT, FleetView()), glyphs=glyphs), width)
+    return column.show(member_of(row, SNAPSHOT, FleetView())._replace(glyphs=glyphs), width)
 
 
 def test_the_columns_of_every_width_fill_it_exactly_and_a_wider_screen_loses_none() -> None:

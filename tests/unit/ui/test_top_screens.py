@@ -83,7 +83,7 @@ VIEWS = {
     "edit": after(START, "e", "enter", "4"),
     "leap": after(START, "e", "enter", "ctrl-u", *"0.03", "enter", "y"),
     "output": replace(START, screen="output", panes=PANES, shown="both"),
-    "searching": replace(START, screen="output", panes=(replace(PANES[0], searching=SEARCHING), PANES[1])),
+    "searching": replace(START, screen="output", panes=(PANES[0]._replace(searching=SEARCHING), PANES[1])),
     "signals": after(START, "k", "down", "down"),
     "confirm": after(START, "k", "down", "down", "enter", "y"),
     "delete": replace(
@@ -550,8 +550,8 @@ def test_what_was_searched_for_stands_out_and_what_came_of_it_is_seen() -> None:
     assert marked == ["(Loss)", "(loss)"]
     snapshot = replace(SNAPSHOT, rows=(row(LONG),))
     for pane, told in (
-        (replace(PANES[0], note="no nan before here; n searches from the end"), "no nan before here; n searches from"),
-        (replace(PANES[0], searching=SEARCHING), "24%, 1.1 GiB of 4.7 GiB searched for nan; Esc"),
+        (PANES[0]._replace(note="no nan before here; n searches from the end"), "no nan before here; n searches from"),
+        (PANES[0]._replace(searching=SEARCHING), "24%, 1.1 GiB of 4.7 GiB searched for nan; Esc"),
     ):
         view = replace(output(), selected=Place(snapshot.rows[0].run.path), panes=(pane,))
         assert told in shown(view, snapshot).splitlines()[1]

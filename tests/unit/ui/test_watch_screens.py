@@ -75,16 +75,16 @@ def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
 
 
 def test_a_silence_goes_on_between_two_looks_and_its_end_is_announced() -> None:
-    assert "8m53s ago, limit 7m30s" in shown(replace(STALLED, now=NOW + 60))
-    assert "5s ago, limit 7m30s" in shown(replace(STALLED, step_at=NOW - 5)), "a line came after the look"
-    later = shown(replace(SILENT, now=NOW + 600))
+    assert "8m53s ago, limit 7m30s" in shown(STALLED._replace(now=NOW + 60))
+    assert "5s ago, limit 7m30s" in shown(STALLED._replace(step_at=NOW - 5)), "a line came after the look"
+    later = shown(SILENT._replace(now=NOW + 600))
     assert "1s before the last response, limit 7m30s" in later and "no response for 12m10s, trying again" in later
-    assert "it will be stopped after the next check unless" in shown(replace(STALLED, ends_at=NOW - 1))
-    assert "it will be stopped" not in shown(replace(STALLED, ends_at=None))
+    assert "it will be stopped after the next check unless" in shown(STALLED._replace(ends_at=NOW - 1))
+    assert "it will be stopped" not in shown(STALLED._replace(ends_at=None))
 
 
 def test_a_log_that_is_not_there_is_said_before_the_reason_of_the_verdict() -> None:
-    missing = replace(RUNNING, missing_log="/nonexist/x.log")
+    missing = RUNNING._replace(missing_log="/nonexist/x.log")
     [line] = lines_with("log /nonexist/x.log does not exist yet; step 1500 of 3000", missing)
     assert line[0][0].startswith("verdict") and "RUNNING" in shown(missing)
     assert "warn" in styles_of("does not exist yet", missing) and "does not exist yet" not in shown(RUNNING)
@@ -101,7 +101,7 @@ def test_a_target_without_an_answer_is_grey_and_a_termination_shown_step_by_step
 
 def test_only_the_cells_of_a_gpu_that_are_wrong_are_coloured() -> None:
     def cells_of(**changes: Any) -> dict[str, str]:
-        [line] = lines_with("GPU 0", replace(RUNNING, gpus=(gpu(0, **changes),)))
+        [line] = lines_with("GPU 0", RUNNING._replace(gpus=(gpu(0, **changes),)))
         return {text.strip(): style for text, style in line if style in ("warn", "bad")}
 
     assert cells_of() == {}
@@ -114,18 +114,18 @@ def test_only_the_cells_of_a_gpu_that_are_wrong_are_coloured() -> None:
 
 
 def test_gpus_with_a_problem_come_first_if_not_all_fit() -> None:
-    many = replace(RUNNING, gpus=tuple(gpu(number, utilization=0.0 if number == 50 else 90.0) for number in range(64)))
+    many = RUNNING._replace(gpus=tuple(gpu(number, utilization=0.0 if number == 50 else 90.0) for number in range(64)))
     assert "GPU 50" in shown(many) and "more GPUs: 90 % used" in shown(many)
     numbers = [int(line.split()[1]) for line in shown(many).splitlines() if line.startswith("GPU ")]
     assert numbers == sorted(numbers)
-    bad = replace(RUNNING, gpus=tuple(gpu(number, error="lost") for number in range(64)))
+    bad = RUNNING._replace(gpus=tuple(gpu(number, error="lost") for number in range(64)))
     assert "of them with a problem" in shown(bad)
 
 
 def test_what_is_not_known_is_a_dash_and_never_zero() -> None:
     gpus = (gpu(0, utilization=None, memory_used_mb=None, power_draw_watts=None, temperature_celsius=None),)
     bare = replace(STATUS, verdict=replace(RUNS, seconds_without_step=None), is_running=None, checkpoints=None)
-    text = shown(replace(UNKNOWN, status=bare, gpus=gpus, folder="/data/out"))
+    text = shown(UNKNOWN._replace(status=bare, gpus=gpus, folder="/data/out"))
     for line in (
         "last step   -",
         "] - %  step -",
@@ -138,9 +138,9 @@ def test_what_is_not_known_is_a_dash_and_never_zero() -> None:
         assert line in text, line
     assert "0 %" not in text
     why = "nvidia-smi was not found"
-    assert f"GPU         -  {why}" in shown(replace(RUNNING, gpus=(), gpu_error=why))
+    assert f"GPU         -  {why}" in shown(RUNNING._replace(gpus=(), gpu_error=why))
     status = replace(STATUS, verdict=replace(RUNS, limit_seconds=None))
-    assert "1s ago; the limit is not yet known" in shown(replace(RUNNING, status=status))
+    assert "1s ago; the limit is not yet known" in shown(RUNNING._replace(status=status))
 
 
 def test_the_newest_complete_checkpoint_is_named_or_that_there_is_none() -> None:
@@ -150,12 +150,12 @@ def test_the_newest_complete_checkpoint_is_named_or_that_there_is_none() -> None
         (CHECKPOINTS[:2], "step 1400, 2m07s old, 12.1 GiB, complete"),
         ((Checkpoint("/o/1", 1, None, None, "not inspected"),), "unknown whether complete: not inspected"),
     ]:
-        assert words in shown(replace(RUNNING, status=replace(STATUS, checkpoints=checkpoints)), width=118, height=60)
+        assert words in shown(RUNNING._replace(status=replace(STATUS, checkpoints=checkpoints)), width=118, height=60)
 
 
 def test_a_rate_has_its_unit() -> None:
     def pace(speed: float) -> str:
-        return shown(replace(RUNNING, progress=replace(PROGRESS, steps_per_second=speed)))
+        return shown(RUNNING._replace(progress=replace(PROGRESS, steps_per_second=speed)))
 
     assert "pace        12.3 steps/s" in pace(12.3) and "pace        4 s/step" in pace(0.25)
     assert "pace        1 s/step" in pace(1.0)  # as the verdict
@@ -164,37 +164,37 @@ def test_a_rate_has_its_unit() -> None:
 def test_a_loss_that_is_no_number_stands_out() -> None:
     nan = float("nan")
     status = replace(STATUS, loss=LossAnalysis("nan", "the loss is nan", nan, 0.4))
-    odd = replace(RUNNING, progress=replace(PROGRESS, loss=nan), losses=(1.0, 0.5, nan), status=status)
+    odd = RUNNING._replace(progress=replace(PROGRESS, loss=nan), losses=(1.0, 0.5, nan), status=status)
     assert styles_of("nan", odd) == {"bad", "warn"} and "nan: the loss is nan" in shown(odd)
     judged = replace(status, verdict=replace(STATUS.verdict, verdict="failed", reason="the loss is nan; step 9"))
-    assert shown(replace(odd, status=judged)).count("the loss is nan") == 1
+    assert shown(odd._replace(status=judged)).count("the loss is nan") == 1
 
 
 def test_the_log_follows_its_end_until_it_is_scrolled_and_stays_at_its_line_then() -> None:
     view = render(RUNNING, PAGES["log"], 80, 24).view
     assert "evaluating" in shown(RUNNING, view) and "following" in shown(RUNNING, view)
     up = after(view, "up", "up")
-    longer = replace(RUNNING, lines=(*RUNNING.lines, *(f"line {number}" for number in range(50))))
+    longer = RUNNING._replace(lines=(*RUNNING.lines, *(f"line {number}" for number in range(50))))
     assert shown(RUNNING, up).splitlines()[2:22] == shown(longer, up).splitlines()[2:22], "what is read stays"
     assert "following" not in shown(longer, up)
     assert "following" in shown(longer, after(up, "end", snapshot=longer))
     assert "step 1301/3000" in shown(longer, after(up, "home", snapshot=longer)).splitlines()[2]
     up = after(PAGES["log"], "page-up", "page-up")
     top = shown(RUNNING, up).splitlines()[2]
-    dropped = replace(RUNNING, lines=RUNNING.lines[100:], first_line=RUNNING.first_line + 100)
+    dropped = RUNNING._replace(lines=RUNNING.lines[100:], first_line=RUNNING.first_line + 100)
     assert shown(dropped, up).splitlines()[2] == top
-    all_gone = replace(RUNNING, lines=RUNNING.lines[-5:], first_line=RUNNING.first_line + 195)
+    all_gone = RUNNING._replace(lines=RUNNING.lines[-5:], first_line=RUNNING.first_line + 195)
     assert "step 1496/3000" in shown(all_gone, up)
 
 
 def test_long_lines_of_the_log_are_broken_and_all_of_them_can_be_reached() -> None:
-    long = replace(RUNNING, lines=tuple(f"{number} " + "x" * 200 for number in range(30)), first_line=1, partial="")
+    long = RUNNING._replace(lines=tuple(f"{number} " + "x" * 200 for number in range(30)), first_line=1, partial="")
     view, seen = after(PAGES["log"], "home", snapshot=long), set()
     for _ in range(40):
         seen |= {line.split()[0] for line in shown(long, view).splitlines()[2:22] if line[:1].isdigit()}
         view = after(view, "down", snapshot=long)
     assert seen == {str(number) for number in range(30)} and "following" in shown(long, view)
-    long = replace(RUNNING, lines=("y" * 900, "z" * 900, "last"), first_line=1, partial="")
+    long = RUNNING._replace(lines=("y" * 900, "z" * 900, "last"), first_line=1, partial="")
     view = render(long, PAGES["log"], 40, 10).view
     for key in ("home", "down", "down", "down"):
         view, _ = update(render(long, view, 40, 10).view, key, long)
@@ -222,14 +222,14 @@ def hostile(text: str) -> WatchSnapshot:
     said: dict[str, Any] = dict.fromkeys("training target gpu_error partial missing_log error phase".split(), text)
     said |= {"lines": (text, text * 3), "events": ((NOW, Event(text, text)),) * 3, "failing_since": NOW - 5}
     gpus = (gpu(0, name=text), gpu(1, error=text))
-    return replace(RUNNING, status=status, gpus=gpus, process=ProcessFacts(command=text), **said)
+    return RUNNING._replace(status=status, gpus=gpus, process=ProcessFacts(command=text), **said)
 
 
 def test_no_text_from_outside_breaks_a_frame(subtests: pytest.Subtests) -> None:
     for glyphs in [UNICODE, ASCII]:
         for text in HOSTILE:
             with subtests.test(glyphs=glyphs, text=text):
-                snapshots = (hostile(text), replace(hostile(text), failing_since=None, phase=None, gpus=()))
+                snapshots = (hostile(text), hostile(text)._replace(failing_since=None, phase=None, gpus=()))
                 for screen in APP.screens:
                     view = WatchView(text, glyphs=glyphs, screen=screen, message=text)
                     for width, height in ((200, 60), (80, 24), (40, 10)):
@@ -262,9 +262,9 @@ def test_no_number_breaks_a_frame(subtests: pytest.Subtests) -> None:
             times: dict[str, Any] = dict.fromkeys(("progress_at", "step_at", "next_look_at", "ends_at"), value)
             gpus = (gpu(0, **dict.fromkeys(of_a_gpu.split(), value)), *GPUS)
             process = ProcessFacts(1, value, 5, 1, 0, value)
-            odd = replace(RUNNING, status=status, progress=progress, gpus=gpus, process=process, **times)
-            odd = replace(odd, losses=(value, 1.0, value))
+            odd = RUNNING._replace(status=status, progress=progress, gpus=gpus, process=process, **times)
+            odd = odd._replace(losses=(value, 1.0, value))
             for width, height in ((118, 60), (80, 24), (40, 10)):
-                for snapshot in (odd, replace(odd, failing_since=value, stale_since=value, error="x")):
+                for snapshot in (odd, odd._replace(failing_since=value, stale_since=value, error="x")):
                     lines = render(snapshot, START, width, height).lines
                     assert len(lines) == height and misfits(lines, width) == []

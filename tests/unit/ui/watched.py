@@ -104,8 +104,7 @@ RUNNING = WatchSnapshot(
     events=EVENTS,
     next_look_at=NOW + 57,
 )
-STALLED = replace(
-    RUNNING,
+STALLED = RUNNING._replace(
     status=replace(
         STATUS,
         verdict=HANGS,
@@ -121,8 +120,7 @@ STALLED = replace(
     gpus=tuple(gpu(number, utilization=100.0, power_draw_watts=130.0) for number in range(8)),
     events=(*EVENTS, (NOW - 20, Event("detected", "Training Stall Detected: Issue: no step for 7m50s"))),
 )
-SILENT = replace(
-    RUNNING,
+SILENT = RUNNING._replace(
     error="ssh://me@gpu1: no answer within 15 s",
     stale_since=NOW - 200,
     failing_since=NOW - 130,
@@ -131,8 +129,7 @@ SILENT = replace(
     status=replace(STATUS, timestamp=NOW - 200),
     progress_at=NOW - 200,
 )
-ENDING = replace(
-    STALLED,
+ENDING = STALLED._replace(
     phase="uploading",
     next_look_at=None,
     events=(

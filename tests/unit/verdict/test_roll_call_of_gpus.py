@@ -216,8 +216,8 @@ def test_a_rank_in_another_collective_at_the_same_number_is_named() -> None:
     right = tuple(at(rank, 100, 105) for rank in (1, 2, 3))
     assert find_mismatched((wrong, *right)) == {0: (wrong, "nccl:all_reduce")}
     assert find_mismatched((wrong, right[0])) == {}, "of two none is usual"
-    assert find_mismatched((replace(wrong, state="completed"), *right)) == {}
-    assert find_mismatched((replace(wrong, sequence=99), *right)) == {}
+    assert find_mismatched((wrong._replace(state="completed"), *right)) == {}
+    assert find_mismatched((wrong._replace(sequence=99), *right)) == {}
     culprits, confidence, text = told(*(spinning(each) for each in range(4)), collectives=(wrong, *right))
     assert (culprits, confidence) == ([0], "high")
     assert "rank 0 (pid 100) runs nccl:broadcast as collective 100, but the others run nccl:all_reduce" in text

@@ -121,11 +121,11 @@ def test_the_training_of_another_host_is_known_by_its_script_or_meeting() -> Non
         assert chosen(meant(command), MINE, found(50, "python train.py")) == [10, 11]  # which has no rank
         assert chosen(meant(command), THEIRS) == chosen(meant(command)) == []
     here, there = (Meeting("gpu-1", port, "a") for port in ("1", "2"))
-    mine, other = found(10, "python run.py", meeting=replace(here, network="b")), replace(MINE, pid=60, meeting=there)
+    mine, other = found(10, "python run.py", meeting=here._replace(network="b")), MINE._replace(pid=60, meeting=there)
     training = replace(meant("python train.py"), meeting=here)
     assert chosen(training, mine, other) == [10, 11]
     assert chosen(training, other) == []
-    assert chosen(training, replace(MINE, meeting=None)) == [10, 11]  # which is open
+    assert chosen(training, MINE._replace(meeting=None)) == [10, 11]  # which is open
 
 
 def test_without_a_script_only_a_single_training_is_taken_and_none_if_unknown() -> None:

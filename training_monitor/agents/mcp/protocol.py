@@ -8,8 +8,7 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from training_monitor import __version__
 
@@ -36,8 +35,7 @@ class ProtocolError(Exception):
         self.code, self.message, self.data = code, message, data
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A request; or, without `id`, a notification. `version` is that of a stateless request, None otherwise."""
 
     method: str

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import md5
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, NamedTuple
 
 from training_monitor.core.errors import (
     CommandTimedOut,
@@ -82,8 +82,7 @@ _CATEGORIES = {  # of docs/failures.md
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmJob:
+class SlurmJob(NamedTuple):
     """A job, or a task of an array, as scontrol describes it.
 
     `task` is its name where it is one of an array; `outputs` are the files to which it prints, that of the errors last;
@@ -204,7 +203,7 @@ class SlurmTarget(Target):
             return self
         jobs = self._jobs(transport, timeout)
         if not jobs and self.job:
-            return replace(self, job=replace(self.job, state=_FORGOTTEN), known_at=time.monotonic())
+            return replace(self, job=self.job._replace(state=_FORGOTTEN), known_at=time.monotonic())
         if not jobs:
             hint = "list your jobs with `squeue --me`; for a job that Slurm no longer lists, specify its log"
             raise JobNotFound(f"{self}: Slurm has no such job", hint=hint)
@@ -340,13 +339,13 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
         raise ParseError("the reply is truncated", source="scontrol show job", text=reply.output)
     if first[0] == "forgotten":  # what the accounting still takes for running does not run
         former = filter(None, (read_former(rest) for word, rest in lines if word == "job"))
-        return tuple(replace(each, state=_FORGOTTEN) if each.phase in _ALIVE else each for each in former)
+        return tuple(each._replace(state=_FORGOTTEN) if each.phase in _ALIVE else each for each in former)
     jobs = [rest for word, rest in lines if word == "job"]
     nodes = [rest.split() for word, rest in lines if word == "nodes"]
     read = tuple(found for job, names in zip(jobs, nodes) if (found := read_job(job, names) or _unread(job)))
     now = next((_time(rest) for word, rest in lines if word == "now"), None)
-    read = tuple(replace(each, state=_UNCLEARED) if _is_over(each, now) else each for each in read)
-    return tuple(replace(each, is_own=("user", each.user) in lines) for each in read)
+    read = tuple(each._replace(state=_UNCLEARED) if _is_over(each, now) else each for each in read)
+    return tuple(each._replace(is_own=("user", each.user) in lines) for each in read)
 
 
 def _is_over(job: SlurmJob, now: float | None) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from training_monitor.core.regex import regex
 from training_monitor.core.units import plural
@@ -85,8 +86,7 @@ def draw_detail(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
 # ---------------------------------------------------------------- several members
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
+class _Compared(NamedTuple):
     """A member's name, comparison, losses so far, and the glyphs."""
 
     name: str
@@ -149,7 +149,7 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView
     body: Body = [heading_line(layout, view, margin="")]
     short = {row.key: row.name or str(row.instance_id) for row in marked_rows(snapshot, view)}
     if longest > layout[0][1] and len({*short.values()}) == len(short):
-        body += [row_line("", layout, replace(each, name=short[each.run.key]), styles, view) for each in compared]
+        body += [row_line("", layout, each._replace(name=short[each.run.key]), styles, view) for each in compared]
     else:
         body += [row_line("", layout, each, styles, view) for each in compared]
     shown = {column.title for column, _ in layout}
@@ -207,8 +207,7 @@ def shown_alerts(snapshot: FleetSnapshot) -> list[tuple[FleetAlert, ...]]:
 # ---------------------------------------------------------------- groups
 
 
-@dataclass(frozen=True, slots=True)
-class _Total:
+class _Total(NamedTuple):
     """The sums of a group with that name, or of all members."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.regex import regex
 from training_monitor.core.units import known_number
@@ -225,8 +225,7 @@ TABLE: Table[FleetView, FleetSnapshot, TrainingMetrics] = Table(
 # ---------------------------------------------------------------- the columns
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """The contents of a table row: metrics, health, time (epoch seconds), glyphs, losses, and age of the last step."""
 
     row: TrainingMetrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import MOST_WORDS, Engine, begin_thread
@@ -22,8 +22,7 @@ FOLLOW_SECONDS = 1.0
 _TELL_SECONDS = 0.25  # between two states of a search that are shown
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What came of a search: the line that was found, or why none was; both empty: there is none."""
 
     search: OutputSearch
@@ -62,7 +61,7 @@ class OutputReader(Engine):
         """Return the current windows of both outputs, and how far the searches in them are."""
         with self._lock:
             states = {name: Searching(each.words, each.searched, each.total) for name, each in self._searches.items()}
-        return tuple(replace(pane, searching=states.get(pane.name)) for pane in self._panes)
+        return tuple(pane._replace(searching=states.get(pane.name)) for pane in self._panes)
 
     def put_on_screen(self, shown: str, height: int) -> None:
         """Set which of the outputs are on the screen, and how many lines of each."""
@@ -95,7 +94,7 @@ class OutputReader(Engine):
         self._publish([self._read(pane, wishes) if self._is_shown(pane) else pane for pane in self._panes])
 
     def fail(self, key: str, error: TrainingMonitorError) -> None:
-        self._publish([replace(pane, error=str(error)) if self._is_shown(pane) else pane for pane in self._panes])
+        self._publish([pane._replace(error=str(error)) if self._is_shown(pane) else pane for pane in self._panes])
 
     def judge(self) -> None:
         self._next_round = self.clock.monotonic() + FOLLOW_SECONDS  # a pause also after reads that took longer
@@ -126,10 +125,10 @@ class OutputReader(Engine):
                 notes = [self._obey(pane.name, wish), pages.notice]
             lines = tuple(pages.lines(self._height))
         except TrainingMonitorError as error:
-            return replace(pane, error=str(error), note="")
+            return pane._replace(error=str(error), note="")
         note = "; ".join(filter(None, [*notes, pages.notice])) or ("" if wishes else pane.note)
         start, size, follows = pages.start, pages.size, pages.is_following
-        return replace(pane, lines=lines, start=start, size=size, follows=follows, note=note, error="")
+        return pane._replace(lines=lines, start=start, size=size, follows=follows, note=note, error="")
 
     def _obey(self, name: str, wish: Do) -> str:
         """Execute a request, which ends a search under way, and return a note about its result."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import floor
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.units import known_number, plural
 from training_monitor.runs.rows import (
@@ -46,8 +46,7 @@ _INDENT, _LEAST_LABEL = 2, 8
 _NODE_NAME = 0.3  # the part of the width that the name of a process takes at least
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """The contents of a cell: the row, the usage and limits of all runs, and the glyphs."""
 
     item: Item

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from training_monitor.runs.rows import filter_rows, sort_rows, worst_first
 from training_monitor.runs.values import (
@@ -66,8 +67,7 @@ Command = Do | SendSignal | EditVariable
 # ---------------------------------------------------------------- the view
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The key of a table row: a run by the path of its file; below it a process or thread, by its id."""
 
     path: str = ""
@@ -75,8 +75,7 @@ class Place:
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A row of the table: a run, or a node of its tree."""
 
     row: RunRow
@@ -89,8 +88,7 @@ class Item:
         return Place(self.row.run.path, self.node.kind, self.node.identity.pid)
 
 
-@dataclass(frozen=True, slots=True)
-class Searching:
+class Searching(NamedTuple):
     """A search under way: its words, and how many bytes it has searched of how many."""
 
     words: str
@@ -98,8 +96,7 @@ class Searching:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pane:
+class Pane(NamedTuple):
     """A window of an output file.
 
     Attributes:
@@ -120,8 +117,7 @@ class Pane:
     searching: Searching | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """The size of the run with this path, or why it is not known."""
 
     path: str

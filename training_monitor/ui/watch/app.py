@@ -195,7 +195,7 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
 
     def _change(self, **changes: Any) -> None:
         with self._lock:
-            self._seen = replace(self._seen, **changes)
+            self._seen = self._seen._replace(**changes)
         self._ring()
 
     # The caller of these holds the lock.
@@ -254,8 +254,7 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
             seen, first = self._seen, self._count - len(lines) + 1
             losses = tuple(self._losses)
         partial = state.partial.replace("\r", "\n").rpartition("\n")[2]
-        return replace(
-            seen,
+        return seen._replace(
             now=self._time(),
             lines=lines,
             first_line=first,

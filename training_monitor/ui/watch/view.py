@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from training_monitor.core.models import Event, Gpu, Progress
 from training_monitor.core.units import format_duration, known_number
@@ -12,8 +13,7 @@ from training_monitor.ui.kit.text import NOT_KNOWN
 from training_monitor.ui.kit.view import View
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessFacts:
+class ProcessFacts(NamedTuple):
     """What is known of the processes of a training; None means unknown.
 
     `cpu_cores` are used between the last two looks, or during the first one. `since` is when it began, in epoch
@@ -29,8 +29,7 @@ class ProcessFacts:
     command: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WatchSnapshot:
+class WatchSnapshot(NamedTuple):
     """All that is shown of a watched training; None means unknown, times are epoch seconds of this machine.
 
     Attributes:
