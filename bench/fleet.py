@@ -124,7 +124,8 @@ class SlowWorld(World):
             machine.scripts = deque(maxlen=0)  # type: ignore[assignment]
 
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
-        time.sleep(self.pause)
+        if self.pause:
+            time.sleep(self.pause)
         started = time.thread_time()
         try:
             self.answer = super().run(argv, timeout=timeout, input=input)

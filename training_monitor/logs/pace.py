@@ -278,14 +278,15 @@ def find_heartbeat(text: str) -> bool | None:
     Waits, retries and uptimes count as the time. Lines of ever new shapes are news. None if neither can be told.
     """
     lines = _last_lines(text, 4096)[1:]  # the first may be cut
-    if len(lines) < 20:
+    has_all = len(lines) < 20
+    if has_all:
         lines = _last_lines(text, 16_384)
     newest = [_without_digits(line, shape) for shape, line in lines[-20:]]
     alike = [each for each, kind in zip(lines[-20:], newest) if kind == newest[-1]]
     if lines and _IS_HEARTBEAT.search(lines[-1][1]):
         return True if len(alike) > 1 else None
     if len(alike) < 2 or len(set(newest[-2:])) > 1:
-        kinds = [_without_digits(line, shape) for shape, line in _last_lines(text, 16_384)]
+        kinds = [_without_digits(line, shape) for shape, line in (lines if has_all else _last_lines(text, 16_384))]
         counts = Counter(kinds)
         is_new = len(kinds) >= _FEW_LINES and sum(count for count in counts.values() if count > 1) < len(kinds) / 2
         return False if is_new else None
