@@ -1,5 +1,8 @@
 """What the package's dataclasses have beside the standard ones. Pure.
 
+Values that are stored, printed or shown field by field are dataclasses, and so are those of several kinds that must not
+equal each other. Other frozen values are named tuples: to define one takes a third of the time, and to make one, too.
+
 Of a public value, a notebook shows a table of its fields, and its `repr` is short: of long texts and collections it has
 a part. A field with `repr=False`, such as the end of a log, is in neither.
 """
