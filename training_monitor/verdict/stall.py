@@ -44,6 +44,7 @@ WINDOW = MOST_SAMPLES
 LONGEST_LIMIT = 86_400.0  # seconds, of limits that a run's own pauses and steps give
 WATCHED_AGAIN = 60.0  # seconds after a gap, from when on looks on both sides of it count
 FRESH_LOG = 120.0
+_LEAST_MEASURED = 2.0  # seconds of steps that show a pace: the ages of steps and logs are known to the second
 HABIT = 0.75  # factor for `pause_factor` after three pauses of similar length
 SHORT_BREAK = 60.0  # seconds: shorter pauses do not show how long an evaluation or a save takes
 SAVES_APART = 1.4  # factor for the longest time between two checkpoints, for a run without other signs
@@ -129,7 +130,8 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
     readings = [(each.at, eta) for each in run.looks if (eta := each.seen.eta_seconds) is not None]
     stepping = [each for each in run.advances if each.end > (run.first_step_at or run.began) + policy.warmup_seconds]
     recent = run.advances[-5:]
-    pace = sum(each.seconds for each in recent) / sum(each.steps for each in recent) if recent else None
+    measured = sum(each.seconds for each in recent)
+    pace = measured / sum(each.steps for each in recent) if measured >= _LEAST_MEASURED else None
     left = _steps_left(run, pace)
     flat = find_flat_eta(stepping, left, readings, slow, policy) if left else None
     return {
@@ -147,7 +149,7 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
         "started_at": run.began,
         "since": run.since,
         "since_known": run.since_known,
-        "step_time": pace,
+        "step_time": pace if run.by_step else None,
         "speed_ratio": 1.0 / slow.ratio if slow else None,
         "speed_dropping": bool(slow and slow.slow),
         "slow_since": slow.since if slow and slow.slow else flat.since if flat else None,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from training_monitor.core.models import Failure, JobStatus
+from training_monitor.core.models import Failure, JobStatus, Progress
 from training_monitor.core.values import Observation, Verdict
 from training_monitor.verdict.failure import classify_failure
-from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED, judge, renew
+from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED, judge, renew, with_speed
 from training_monitor.verdict.loss import analyze_loss
 from training_monitor.verdict.stall import stall_policy
 
@@ -64,6 +64,25 @@ class Watched:
 def one(**seen: Any) -> Verdict:
     """The verdict on a single look."""
     return judge([Observation(START, **{"step": None, **seen})], now=START)
+
+
+# ---------------------------------------------------------------- pace
+
+
+def test_two_looks_within_a_second_show_no_pace() -> None:
+    run = Watched(total_steps=900)
+    run.look(step=8, log_age=0.0)
+    reason = run.look(1.1, step=9, log_age=1.0).reason  # 0.1 s by ages in whole seconds
+    assert reason == "step 9 of 900"
+    assert run.look(4.0, step=13, log_age=0.0).reason == "step 13 of 900, 1.02 s/step"
+
+
+def test_epochs_without_steps_show_no_speed_in_steps() -> None:
+    run = Watched(total_epochs=3)
+    for epoch in (0.1, 0.2, 0.3):
+        found = run.look(step=None, epoch=epoch, log_age=0.0)
+    assert found.reason == "epoch 0.3 of 3"
+    assert with_speed(Progress(epoch=0.3), found).steps_per_second is None
 
 
 # ---------------------------------------------------------------- pauses that are no hang
