@@ -45,7 +45,7 @@ from training_monitor.core.models import Event, JobStatus, Progress
 from training_monitor.core.outcomes import TerminationPlan, WatchReport
 from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import format_bytes, format_duration
-from training_monitor.core.values import LogUpdate, TrainingStatus, WatchedJob
+from training_monitor.core.values import LogUpdate, TrainingStatus, Verdict, WatchedJob
 from training_monitor.logs.job_progress import format_standing, job_progress
 from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED
 
@@ -257,7 +257,9 @@ class _Display:
         self._live.clear()
 
     def _draw(self, seen: TrainingStatus | LogUpdate) -> None:
-        now, shown = time.monotonic(), (job_progress(seen.progress).step, seen.progress.loss, seen.stall.is_stalling)
+        verdict = seen.verdict if isinstance(seen, TrainingStatus) else None
+        state, now = verdict.state if verdict else None, time.monotonic()
+        shown = (job_progress(seen.progress).step, seen.progress.loss, seen.stall.is_stalling, state)
         if not sys.stdout.isatty() and shown == self._drawn and now - self._drawn_at < SAME_SECONDS:
             return
         self._drawn, self._drawn_at = shown, now
@@ -267,6 +269,8 @@ class _Display:
             parts = [format_standing(self._status.status, seen.progress, self._status.message)]
         if stalled:
             parts.append(f"STALLED: {seen.stall.reason}")
+        elif verdict and verdict.verdict in ("failed", "warning"):
+            parts.append(_judged(verdict))
         if self._status and self._status.is_running is None:
             parts.append(f"? {self._status.message or 'unknown whether it is running'}")
         parts += [f"? {error}" for error in (self._status.errors if self._status else ())]
@@ -279,6 +283,10 @@ def _look_keys(status: TrainingStatus) -> dict[str, Any]:
 
     ended = decide_end(status)
     return {"kind": "status", **status_keys(status), "end": ended[0] if ended else None}
+
+
+def _judged(verdict: Verdict) -> str:
+    return f"{verdict.state.upper() if EXITS[verdict.verdict] == BAD else verdict.state}: {verdict.reason}"
 
 
 def _show_once(status: TrainingStatus, args: Namespace) -> int:
@@ -294,7 +302,7 @@ def _show_once(status: TrainingStatus, args: Namespace) -> int:
     if status.status is JobStatus.PENDING:
         parts = [format_standing(status.status, status.progress, status.message)]
     say("  ".join(parts))
-    say(f"  {verdict.state.upper() if code == BAD else verdict.state}: {verdict.reason}")
+    say(f"  {_judged(verdict)}")
     if status.message and status.status is not JobStatus.PENDING:
         say(f"  {status.message}")
     for checkpoint in (status.checkpoints or ())[-3:]:
