@@ -18,7 +18,8 @@ from training_monitor.core.units import parse_duration
 FILES, FOLDERS = "files", "folders"
 TARGETS, MEMBERS, MEMBER_GROUPS, USERS, HISTORY = "targets", "members", "groups", "users", "history"
 
-WHAT = "training: PID, log, log pattern, Ray job, process:NAME or job name (default: all found)"
+_WHAT = "training: PID, log, log pattern, Ray job, process:NAME or job name"
+WHAT = f"{_WHAT} (default: the only one found)"
 STALLS = "time without progress that counts as a stall; 4 times as long with signs of activity"
 
 
@@ -184,9 +185,9 @@ class CommandParser(argparse.ArgumentParser):
             self.value("target", "TARGET", "where commands run, see below", TARGETS)
         self.namespace()
 
-    def what(self) -> None:
-        """Declare WHAT, the training on TARGET."""
-        self.value("what", "WHAT", WHAT, nargs="?")
+    def what(self, *, or_all: bool = False) -> None:
+        """Declare WHAT, the training on TARGET; with `or_all`, all of them by default."""
+        self.value("what", "WHAT", f"{_WHAT} (default: all found)" if or_all else WHAT, nargs="?", type=some_name)
 
     def namespace(self) -> None:
         """Declare --namespace."""

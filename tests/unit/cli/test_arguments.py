@@ -110,3 +110,19 @@ def test_an_optional_word_may_stand_behind_options() -> None:
     assert parse_words(["restart", "pod", "--json"]).job_name is None
     with pytest.raises(SystemExit):
         parse_words("restart pod llama --json more".split())
+
+
+def test_an_empty_word_for_a_training_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("check", "why", "wait", "watch", "stop", "logs", "status"):
+        with pytest.raises(SystemExit):
+            build_parser().parse_args([command, "local", ""])
+        assert "expected a name" in capsys.readouterr().err
+
+
+def test_only_check_takes_all_trainings_by_default() -> None:
+    for command in ("check", "why", "wait", "watch", "stop", "logs"):
+        text = " ".join(build_parser(only=command).parse_args([command, "local"]).parser.format_help().split())
+        assert ("(default: all found)" in text, "(default: the only one found)" in text) == (
+            command == "check",
+            command != "check",
+        )

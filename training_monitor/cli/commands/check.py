@@ -41,7 +41,7 @@ _WITHOUT_ETA = ("stalled", "suspended", *ENDS)  # states without remaining time
 
 def declare(command: CommandParser) -> None:
     command.target(is_optional=True)
-    command.what()
+    command.what(or_all=True)
     command.duration("--stall-after", f"{STALLS} (default: derived from the pace)")
     command.duration("--sample", "take a second look after this time if the first is inconclusive (default: 0)", 0.0)
     command.value(

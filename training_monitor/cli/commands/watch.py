@@ -61,7 +61,7 @@ _ENDS = {"finished": OK, "ended": UNKNOWN, "lost": UNKNOWN}
 def declare(command: CommandParser) -> None:
     command.target()
     which = command.add_mutually_exclusive_group()
-    which.add_argument("what", metavar="WHAT", nargs="?", help=WHAT)
+    which.add_argument("what", type=some_name, metavar="WHAT", nargs="?", help=WHAT)
     which.add_argument("--log", metavar="FILE", help="the training's log: a file or shell pattern on the target")
     which.add_argument(
         "--job", type=some_name, metavar="JOB", help="the job to watch: a Ray submission ID or process:NAME"
