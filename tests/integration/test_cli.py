@@ -102,6 +102,16 @@ def test_logs_say_when_they_are_cut_and_cannot_steer_the_terminal(local: Place) 
     assert done.stderr == "" and "red" in done.stdout and not set("\x1b\x07\x9b") & set(done.stdout)
 
 
+def test_logs_that_cannot_be_read_are_unknown_and_not_empty(local: Place) -> None:
+    words = [PYTHON, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as it:
+        try:
+            done = cli("logs", "local", str(it.pid))
+        finally:
+            it.kill()
+    assert done.returncode == 3 and f"pid {it.pid}: its output cannot be read" in done.stderr
+
+
 def test_stall_is_1_when_silent_and_0_when_not(job: str) -> None:
     assert cli("check", "local", job, "--stall-after", "300", "--sample", "0").returncode == 0
     time.sleep(2.1)

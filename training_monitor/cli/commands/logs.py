@@ -7,8 +7,11 @@ from argparse import Namespace
 from training_monitor.cli.argument_types import WHAT, CommandParser, count, some_name
 from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import OK, hint, print_json, say
+from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.models import JobView
 from training_monitor.core.units import format_bytes
+
+_UNSEEN = "its output cannot be read: it is discarded, or goes to a pipe or a terminal"
 
 
 def declare(command: CommandParser) -> None:
@@ -48,6 +51,8 @@ def _look(args: Namespace) -> JobView:
     monitor = JobMonitor(site.target, job)
     monitor.update()
     assert monitor.view
+    if monitor.observations[-1].unseen_output:
+        raise TrainingMonitorError(f"{job.label}: {_UNSEEN}", hint="write it to a file: COMMAND >train.log 2>&1")
     return monitor.view
 
 
