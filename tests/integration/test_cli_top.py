@@ -309,7 +309,12 @@ def test_a_folder_that_goes_away_is_told_once_and_so_is_its_return(folder: Folde
 
 def test_a_disk_that_is_full_is_told_once_and_leaves_whole_rows(folder: Folder) -> None:
     folder.write("a")
-    top = Headless(folder, "--csv-interval", "0.1", prefix=("sh", "-c", 'ulimit -f 4; exec "$@"', "sh"))
+    top = Headless(
+        folder,
+        "--csv-interval",
+        "0.1",
+        prefix=("sh", "-c", 'export PYTHONDONTWRITEBYTECODE=1; ulimit -f 4; exec "$@"', "sh"),
+    )
     assert top.process.stderr
     said = [top.process.stderr.readline() for _ in range(2)]
     assert "rows could not be written" in said[1] and "a_matrix.csv" in said[1]

@@ -164,6 +164,6 @@ def test_a_python_that_could_not_read_it_writes_none(tmp_path: Path) -> None:
 def test_a_write_that_fails_leaves_no_half_of_it(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
     limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); {RUN}"
-    words = [sys.executable, "-c", limited, "config", "--init", str(file)]
+    words = [sys.executable, "-B", "-c", limited, "config", "--init", str(file)]
     done = subprocess.run(words, text=True, capture_output=True, cwd=ROOT, env={**os.environ, "HOME": str(tmp_path)})
     assert done.returncode == 2 and "File too large" in done.stderr and not file.exists()
