@@ -99,6 +99,18 @@ def test_a_stop_ends_stubborn_children_and_own_sessions(
     assert look(target, tmp_path, pid_file=False, known=view).running is False
 
 
+def test_a_stop_lets_a_suspended_process_handle_its_signal(target: Place, tmp_path: Path) -> None:
+    script = "trap 'echo saved >saved; exit 0' TERM; echo $$ >pid; while :; do sleep 0.1; done"
+    with subprocess.Popen(["sh", "-c", script], cwd=tmp_path) as process:
+        assert wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        view = look(target, tmp_path)
+        assert view.identity
+        process.send_signal(signal.SIGSTOP)
+        [answer] = ask(target.address, stop_process_question(view.identity, 20.0))
+        assert answer.get() == [] and (tmp_path / "saved").exists()
+        assert process.wait(10) == 0
+
+
 def is_zombie(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
