@@ -145,6 +145,14 @@ def keep(now: float, running: Sequence[MeantTraining], ended: Sequence[KeptTrain
     return (*ended, *new)[-MOST_KEPT:]
 
 
+def forget_stopped(store: Store, target: Target, now: float, pid: int) -> None:
+    """Forget the training that a process stood for, which was stopped on purpose."""
+    kept = recall(store, target, now)
+    left = tuple(each for each in kept if pid not in (each.job.pid, each.named))
+    if len(left) < len(kept):
+        store.save_run(_key(target), KeptTrainings(left), finished=True)
+
+
 def forget(store: Store, target: Target) -> None:
     """Forget all that was seen on a target."""
     store.forget_run(_key(target))

@@ -34,6 +34,7 @@ from training_monitor.logs.sources import Following
 from training_monitor.look.kept_looks import Looks, look_key
 from training_monitor.look.looks import Look, read_watch, source_of, watch_questions
 from training_monitor.look.meant import reach
+from training_monitor.look.remembered import forget_stopped
 from training_monitor.notify.notice_text import next_command, word_for
 from training_monitor.supervision.watch_state import LAYOUT, NOT_STALLING, Told, WatchState
 from training_monitor.targets.asking import Site
@@ -208,7 +209,9 @@ class TrainingWatcher:
         look = self.look(with_log=False)
         if self.job.pid_file is None and self.job.pid is None and look.is_running is not False:
             raise SettingsError(
-                "pid_file", None, "a file with the PID of the training: a log does not identify its processes"
+                "pid_file",
+                None,
+                "a file with the PID of the training, or its PID instead of its log: a log does not identify processes",
             )
         if look.process is None:
             raise TrainingMonitorError(f"{self.target}: cannot tell which processes to stop: {'; '.join(look.errors)}")
@@ -224,7 +227,10 @@ class TrainingWatcher:
             self.state.identity = look.process.identity
             self.save()
         question = self._guard(stop_process_question(look.process.identity, grace, self.job.pid_file))
-        return self.reached().ask_one(question)
+        left: list[str] = self.reached().ask_one(question)
+        if not left:
+            forget_stopped(self.store, self.reached().target, self.clock.time(), look.process.identity.pid)
+        return left
 
     @property
     def _guard(self) -> Guard:

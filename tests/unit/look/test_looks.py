@@ -12,7 +12,7 @@ from training_monitor.core.store import ALL_LOOKS, MOST_LOOKS, Store
 from training_monitor.core.values import Observation, WatchedJob
 from training_monitor.look.kept_looks import KEEP_SECONDS, Looks, look_key
 from training_monitor.look.meant import MeantTraining
-from training_monitor.look.remembered import ended_with, keep
+from training_monitor.look.remembered import ended_with, forget_stopped, keep, recall, remember
 from training_monitor.targets.target import parse_target
 from training_monitor.verdict.judge import judge
 
@@ -71,6 +71,14 @@ def test_a_training_that_ended_is_known_by_the_pid_of_the_rank_that_named_it() -
     for pid, found in ((40, 40), (41, 40), (42, None)):
         ended = ended_with(known, WatchedJob(pid=pid))
         assert (ended and ended.job.pid) == found
+
+
+def test_a_training_that_was_stopped_is_forgotten_and_the_others_are_kept(store: Store) -> None:
+    trainings = [MeantTraining(WatchedJob(pid=pid, process=f"{pid} 1 boot"), f"pid {pid}") for pid in (40, 41)]
+    target = parse_target("local")
+    remember(store, target, 1000.0, trainings, ())
+    forget_stopped(store, target, 1001.0, 40)
+    assert [each.job.pid for each in recall(store, target, 1002.0)] == [41]
 
 
 def test_looks_are_kept_now_and_then_and_forgotten_when_a_clock_is_set_back(store: Store) -> None:
