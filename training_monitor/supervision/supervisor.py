@@ -234,7 +234,7 @@ class Supervisor(Hands):
             return run
         except CommandFailed as error:
             if self.look(plan["job_id"]) is None:
-                return self.fail(run, "NOT_STARTED", f"restart_failed: {error}")
+                return self.fail(run, "NOT_STARTED", f"the job could not be started: {error}")
             how = "exists"  # it may still start: another one would be a second job
         source = "from the start: no checkpoint to resume from"
         if run.wrote_checkpoint or plan["refused_checkpoints"]:

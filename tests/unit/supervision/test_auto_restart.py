@@ -171,7 +171,9 @@ def test_a_refused_start_counts_as_a_restart(bench: Bench) -> None:
     report = bench.restart(max_retries=2)
     assert (report["success"], report["total_retries"], bench.jobs.starts) == (False, 2, [])
     assert report["reason"].startswith("max_retries_reached: ")
-    assert "the working directory /nowhere does not exist" in (report["attempts"][-1]["reason"] or "")
+    why = "the job could not be started: the working directory /nowhere does not exist"
+    assert report["attempts"][-1]["reason"] == why
+    assert bench.said("waiting")[0].startswith(f"not_started ({why}): restarting it")
 
 
 # ---------------------------------------------------------------- how it ended
