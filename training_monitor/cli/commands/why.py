@@ -47,10 +47,13 @@ def run(args: Namespace) -> int:
 
 
 def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
+    from training_monitor.verdict.judge import ENDS
+
     put(f"{wrapped(shown(report['explanation']))}\n")
     sure = report["confidence"]
     said = "cause unknown" if sure == "none" else f"confidence {paint(sure, _COLOURS[sure], sys.stdout)}"
-    put(wrapped(said + (f"; {shown(report['reason'])}" if report["reason"] else "")) + "\n")
+    has_ended = report["state"] in ENDS and not report["ranks"]  # its reason is not that of a hang
+    put(wrapped("; ".join([*([] if has_ended else [said]), *filter(None, [shown(report["reason"])])])) + "\n")
     if report["ranks"]:
         put("\n")
         ranks = report["ranks"][:_MOST_ROWS]
