@@ -292,7 +292,7 @@ function fleetView() {
     frame.hidden = !live.order.length;
     fit(rows);
     put(count, `${rows.length === live.order.length ? "" : `${rows.length} of `}${live.order.length} ${live.order.length === 1 ? "member" : "members"}`);
-    put(empty, rows.length ? "" : live.head === null ? "Asking." : live.order.length ? "Nothing matches." : "No member is to be shown.");
+    put(empty, rows.length ? "" : live.head === null ? "Loading the members…" : live.order.length ? "Nothing matches." : "There are no members to show.");
   }
 
   // Show the columns that fit, the most asked first; a line of each row has the values of the others.
@@ -335,6 +335,7 @@ function fleetView() {
 
   function showCounts() {
     const levels = live.head?.levels ?? {};
+    counts.hidden = live.head === null; // nothing is known yet, also no count of 0
     const sign = JSON.stringify([levels, table.level, live.isOld]);
     if (counts.dataset.sign === sign) return;
     counts.dataset.sign = sign;
