@@ -47,7 +47,8 @@ def _run_demo(folder: str, args: Namespace) -> int:
     if not args.json:
         say(
             "A real training process, 200 steps, a checkpoint every 20. It will crash once,\n"
-            "leaving a damaged checkpoint, and hang once. auto_restart supervises it here:\n"
+            "leaving a damaged checkpoint, and hang once. auto_restart supervises it here,\n"
+            "in a temporary folder that is removed when the demo ends:\n"
             f"  {shlex.join(command)}\n"
         )
     display = LiveDisplay(args)
