@@ -53,7 +53,8 @@ def _show(report: ExplanationReport, *, with_stacks: bool) -> None:
     sure = report["confidence"]
     said = "cause unknown" if sure == "none" else f"confidence {paint(sure, _COLOURS[sure], sys.stdout)}"
     has_ended = report["state"] in ENDS and not report["ranks"]  # its reason is not that of a hang
-    put(wrapped("; ".join([*([] if has_ended else [said]), *filter(None, [shown(report["reason"])])])) + "\n")
+    parts = [*([] if has_ended else [said]), *([shown(report["reason"])] if report["reason"] else [])]
+    put(wrapped("; ".join(parts)) + "\n")
     if report["ranks"]:
         put("\n")
         ranks = report["ranks"][:_MOST_ROWS]
