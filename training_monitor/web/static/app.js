@@ -291,7 +291,7 @@ function fleetView() {
     for (const id of lines.keys()) if (!live.rows.has(id)) lines.delete(id);
     frame.hidden = !live.order.length;
     fit(rows);
-    put(count, `${rows.length === live.order.length ? "" : `${rows.length} of `}${live.order.length} ${live.order.length === 1 ? "member" : "members"}`);
+    put(count, live.head === null ? "" : `${rows.length === live.order.length ? "" : `${rows.length} of `}${live.order.length} ${live.order.length === 1 ? "member" : "members"}`);
     put(empty, rows.length ? "" : live.head === null ? "Loading the members…" : live.order.length ? "Nothing matches." : "There are no members to show.");
   }
 
