@@ -96,9 +96,11 @@ def _list(args: Namespace) -> int:
         hint("no notices")
     for each in [] if args.json else kept:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.created_at))
-        by = f" by {each.channel}" if each.channel and each.state == "sent" else ""
+        is_refused = each.channel == "web" and bool(each.error)  # by all other channels
+        state = "only listed" if is_refused else each.state
+        by = f" by {each.channel}" if each.channel and each.state == "sent" and not is_refused else ""
         about = f"  {each.notice.job_id}" if each.notice.job_id else ""
-        say(f"{when}  {each.state}{by}{about}  {one_line(each.notice)}" + (f"  ({each.error})" if each.error else ""))
+        say(f"{when}  {state}{by}{about}  {one_line(each.notice)}" + (f"  ({each.error})" if each.error else ""))
     return OK
 
 
