@@ -398,7 +398,7 @@ def judge_health_job(
         return HealthJob(_report(job_id, None, verdict, str(failure)), verdict, [found])
     if view is None:
         verdict = Verdict("unknown", "failed", f"no job {job_id}")
-        found = Finding("failed", verdict.reason, "run `ray job list` in the head pod to see the jobs")
+        found = Finding("failed", verdict.reason, "run `status` in a shell, or list_jobs, to see the jobs")
         return HealthJob(_report(job_id, None, verdict), verdict, [found])
     if not view.status.is_terminal and (unread := why_log_unread(view, asked)):
         verdict = not_seen(f"its log could not be read: {unread.what}")

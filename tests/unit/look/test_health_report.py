@@ -185,7 +185,7 @@ def test_a_job_that_failed_or_is_gone_and_a_full_disk_are_unhealthy() -> None:
     report, _ = report_of(disk=DISK.replace("900 100", "995 5"))
     assert report["verdict"] == "failed" and issue(report, "/c is 100 % full")
     report, _ = report_of(job_id="job1", job=rest("Job job1 does not exist", 404))
-    assert report["verdict"] == "failed" and issue(report, "no job job1")
+    assert report["verdict"] == "failed" and issue(report, "no job job1").startswith("run `status` in a shell")
 
 
 def test_the_one_judge_decides_of_a_job() -> None:
