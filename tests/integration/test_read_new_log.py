@@ -21,6 +21,7 @@ from training_monitor.logs.following import (
     HELD_BYTES,
     FileSource,
     get_log_progress,
+    newest_of,
     read_new_log,
 )
 from training_monitor.logs.totals import LogTotals
@@ -388,3 +389,13 @@ class TestFiles:
         assert here.read() == NewLog("�two\nthree\r\n", here.cursor, "rotated", "fo")
         here.add("x" * 100 + "\nfive\n")
         assert here.read(50) == NewLog("five\n", here.cursor, skipped_bytes=103)
+
+
+def test_the_log_of_an_upload_is_never_the_newest_log_of_a_training(local: Place) -> None:
+    for name in ("lora-attempt-1", "upload-0123456789abcdef-1", "samples-0123456789abcdef-1"):
+        (local.folder / name).mkdir()
+        (local.folder / name / "log").write_text(name)
+    os.utime(local.folder / "lora-attempt-1" / "log", (1e9, 1e9))
+    pattern = f"{local.folder}/*/log"
+    [answer] = Site.of("local").ask(FileSource(newest_of((pattern,), ""), pattern).read())
+    assert answer.get().partial == "lora-attempt-1"

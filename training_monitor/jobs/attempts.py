@@ -30,6 +30,7 @@ RESUME_VARIABLE = "RESUME_FROM_CHECKPOINT"
 _PLACE = "{checkpoint}"
 _RUN = ("entrypoint", "command", "job")  # of a job configuration: of Ray, of a process, of a scheduler's job
 _ATTEMPT = regex(r"(.+)-attempt-([0-9]{1,9})", re.DOTALL)
+_SIDE_WORK = regex(r"(?:upload|samples)-[0-9a-f]{16}-[0-9]{1,9}")
 _QUOTED = r"""'[^']*'|"(?:\\.|[^"\\])*"|\\."""  # as sh parses it
 _CHARACTER = rf"""(?:{_QUOTED}|[^\s'"\\;|&<>()])"""
 
@@ -126,6 +127,11 @@ def avoiding(config: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, An
     if not nodes:
         return config
     return with_variables(config, {**variables_of(config), AVOID_VARIABLE: ",".join(nodes)}) or config
+
+
+def is_side_work(job_id: str) -> bool:
+    """Return whether a process job is a try of an upload or of generated samples (uploads/detached.py)."""
+    return _SIDE_WORK.fullmatch(name_in(job_id)) is not None
 
 
 def attempt_name(job_name: str, number: int) -> str:

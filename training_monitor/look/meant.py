@@ -25,7 +25,7 @@ from training_monitor.core.models import Answer, Question, RayJob
 from training_monitor.core.read_fence import keep_found, may_list
 from training_monitor.core.values import NotSeen, WatchedJob
 from training_monitor.jobs import process_jobs, ray_jobs
-from training_monitor.jobs.attempts import process_job_called
+from training_monitor.jobs.attempts import is_side_work, process_job_called
 from training_monitor.logs.sources import CONTAINER_LOG, OUTPUT, PROGRESS, is_source, place_of
 from training_monitor.look.find_trainings import (
     MAX_PROCESSES,
@@ -233,8 +233,8 @@ class _There(NamedTuple):
         return any(each.submission_id == job_id for each in self.ray)
 
     def trainings(self) -> list[MeantTraining]:
-        """Return all running trainings."""
-        return [self.by_process(each) for each in self.running]
+        """Return all running trainings; an upload is not one."""
+        return [self.by_process(each) for each in self.running if not is_side_work(each.process_job or "")]
 
     def by_process(self, found: FoundTraining) -> MeantTraining:
         """Return the training of a process: by its job, if it has one, or else by its log and process."""
@@ -474,7 +474,8 @@ def _all(there: _There, files: Answer[tuple[FoundFile, ...]]) -> Meant:
     if meant:
         return Meant(tuple(meant.values()), there.not_seen)
     ended = [*map(_by_ray, there.ray[-1:])]
-    ended += [_by_job(process_jobs.PREFIX + name) for name in there.names[:1]]
+    last = next((name for name in there.names if not is_side_work(name)), None)
+    ended += [_by_job(process_jobs.PREFIX + last)] if last else []
     newest = next((_by_path(each.path) for each in files.value or () if may_list(each.path)), None)
     if ended:
         return Meant(tuple(ended), there.not_seen, is_last=True, log=newest)

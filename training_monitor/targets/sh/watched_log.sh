@@ -3,7 +3,7 @@
 
 # Print the newest of some files, or the one that the reader has come to know by its $inode: that one stays the log for as
 # long as it was written to in the last $stays seconds, also while others are written beside it. What was written to last
-# before the time $since is of an earlier attempt.
+# before the time $since is of an earlier attempt. Tries of uploads/detached.py are not trainings.
 #
 # The files come in groups that end with an empty word: what matches a pattern, behind the pattern itself, since a file
 # that is called like a pattern is meant before what it matches.
@@ -17,6 +17,7 @@ show_newest() { # FILE...
     goes-on) [ "$file" ] || group=begins ;;
     esac
     [ -f "$file" ] || continue
+    case $file in */upload-????????????????-[0-9]*/log | */samples-????????????????-[0-9]*/log) continue ;; esac
     set -- "$@" "$file"
     # shellcheck disable=SC3013
     if [ -z "$newest" ] || [ "$file" -nt "$newest" ]; then newest=$file; fi
