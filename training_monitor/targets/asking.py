@@ -258,10 +258,11 @@ def _format_ends(limits: frozenset[float]) -> str:
 def read_frames(text: str, nonce: str) -> dict[int, Reply | None] | None:
     """Return the replies by question number; None when the closing mark is missing.
 
-    A reply without an end, of too many bytes, or given twice is None.
+    A shell of the target may print before the first mark and, when it exits, after the last one. A reply
+    without an end, of too many bytes, or given twice is None.
     """
     parts = _find_parts(text, nonce)
-    if not parts or text[slice(*parts[-1])].strip() != "close":
+    if not parts or text[slice(*parts[-1])].partition("\n")[0].strip() != "close":
         return None
     replies: dict[int, Reply | None] = {}
     for (start, end), following in zip(parts, parts[1:]):

@@ -66,9 +66,10 @@ def question(name: str = "q", script: str = ":", limit: float = 10.0) -> Questio
     return Question(name, script, lambda reply: reply.output, limit)
 
 
-def test_a_whole_reply_gives_every_answer_whatever_was_printed_before_it() -> None:
+def test_a_whole_reply_gives_every_answer_whatever_was_printed_around_it() -> None:
     assert read_frames(REAL, NONCE) == FULL
     assert read_frames("Welcome to the host!\nlast login: yesterday\n" + REAL, NONCE) == FULL
+    assert read_frames(REAL + "session closed, 3 tasks were left\n", NONCE) == FULL
     text = frame(1, "b", 0) + frame(0, "a", 0) + f"\n{NONCE} close\n"
     found = read_frames(text, NONCE) or {}
     assert {number: reply.output for number, reply in found.items() if reply} == {0: "a", 1: "b"}
