@@ -33,6 +33,7 @@ _WORST = (
     "DeadlineExceeded",
     _NOT_SEEN,
 )
+_OF_RUNTIME = ("CreateContainerError", "RunContainerError", "ContainerCannotRun", "StartError")  # not its program's
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # the annotation that kubectl obeys
 ENDED, WAITING = ("Succeeded", "Failed", "Stopped", "Ended"), ("Pending", "Suspended")  # phases
 NODE_SILENT = "NodeNotReady"  # what Kubernetes says in an event only
@@ -178,7 +179,10 @@ def _reason(
         worst = scheduled
     elif not worst and is_alone and conditions.get("ContainersReady", {}).get("status") == "True":
         worst = {"reason": NODE_SILENT, "message": "its node does not report to Kubernetes"}
-    return _text(worst.get("reason")), _text((worst or status).get("message")), meant
+    message = _text((worst or status).get("message"))
+    if message and worst.get("reason") in _OF_RUNTIME:  # one error, of which the cause is in the last of several lines
+        message = " ".join(message.split())
+    return _text(worst.get("reason")), message, meant
 
 
 def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -64,6 +64,13 @@ def test_an_evicted_pod_and_one_that_finds_no_node_say_why() -> None:
     assert (state.reason, state.message, state.ready) == ("Unschedulable", "0/3 nodes", False)
 
 
+def test_the_error_of_a_container_runtime_is_one_line_and_the_end_of_a_log_keeps_its_lines() -> None:
+    text = "runc create failed: hook #0: stdout: , stderr: mode is legacy\nnvidia-container-cli: driver not loaded"
+    for reason, said in ("StartError", text.replace("\n", " ")), ("Error", text):
+        ended = container({"terminated": {"reason": reason, "exitCode": 128, "message": text}})
+        assert state_of(ended, phase="Failed").message == said
+
+
 def test_a_pod_that_only_kubernetes_calls_not_ready_has_a_silent_node() -> None:
     for reason, of_containers, said in [
         ("", "True", NODE_SILENT),
