@@ -103,3 +103,15 @@ def test_a_pod_without_namespace_is_in_that_of_the_context(said: str, exit_code:
     transport = FakeTransport(lambda script: ("", 0))
     transport.register(("kubectl", "config", "view"), lambda words, _: CommandResult(words, exit_code, said, "", 0.0))
     assert namespace_of_context(transport) == expected
+
+
+def test_kubernetes_is_asked_about_a_pod_in_which_nothing_can_be_run() -> None:
+    pod = parse_target("k8s://default/trainer")
+    for said, may_stand in [
+        ('error: unable to upgrade connection: container not found ("main")', True),
+        ("error: unable to upgrade connection: pod does not exist", True),
+        ('Error from server (BadRequest): container "main" in pod "w" is waiting to start: PodInitializing', True),
+        ("error: unable to upgrade connection: Forbidden (user=apiserver, verb=create, resource=nodes)", False),
+        ("The connection to the server 127.0.0.1:6443 was refused", False),
+    ]:
+        assert pod.may_stand(said) is may_stand, said

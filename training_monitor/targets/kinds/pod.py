@@ -38,7 +38,7 @@ _OF_ONE_TRAINING = (
 )
 _MAY_HAVE_ENDED = regex(
     r"container not found|CONTAINER_EXITED|cannot exec in a stopped container|does not have a host assigned"
-    r"|no running task found|is not (?:created or )?running"
+    r"|no running task found|is not (?:created or )?running|pod does not exist|is waiting to start: "
 )
 _MISSING = regex(r"\(NotFound\): pods \"([^\"]+)\" not found")
 _OF_ONE_POD = regex(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
