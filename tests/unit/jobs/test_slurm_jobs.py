@@ -177,6 +177,18 @@ def test_a_forgotten_job_is_judged_by_the_accounting_or_its_log() -> None:
         assert view and view.status is status
 
 
+def test_a_forgotten_job_has_not_failed_because_the_accounting_does_not_respond() -> None:
+    forgotten = ("state=forgotten", "unasked=sacct: error: Problem talking to the database")
+    for log, status in [
+        ("step 7/100\n", JobStatus.UNKNOWN),
+        ("step 100/100\n", JobStatus.SUCCEEDED),
+        (f"step 7/100\n{AFTER.replace(' DUE TO JOB REQUEUE', '')}", JobStatus.STOPPED),
+    ]:
+        view = look_question("slurm:12").parse(reply(*forgotten, log=log))
+        assert view and view.status is status
+        assert status is not JobStatus.UNKNOWN or (view.message and "talking to the database" in view.message)
+
+
 def test_no_answer_is_unknown_and_never_an_end() -> None:
     refused = Reply("refused=Unable to contact slurm controller (connect failure)\n", 0, 0.0)
     for question in (look_question("slurm:12"), jobs_question(), config_question("slurm:12")):

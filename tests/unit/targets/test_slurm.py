@@ -23,8 +23,9 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.core.models import Question
+from training_monitor.core.models import JobStatus, Question
 from training_monitor.core.results import CommandResult
+from training_monitor.jobs.slurm_jobs import look_question
 from training_monitor.logs.sources import source_named
 from training_monitor.targets.asking import Site
 from training_monitor.targets.kinds.slurm import (
@@ -182,6 +183,23 @@ def test_without_accounting_or_with_only_its_word_a_forgotten_job_has_ended(
     programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct=shows(record))
     found: Any = SlurmTarget("7").resolve(None)
     assert (found.job.state, found.job.phase) == ("FORGOTTEN", "Ended")
+
+
+def test_an_accounting_that_does_not_respond_is_not_one_that_has_no_such_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "sacct: error: Problem talking to the database: Connection refused"
+    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct=f"echo '{said}' >&2; exit 1")
+    for target in SlurmTarget("3"), SlurmTarget("3", job=read_job(line())):
+        with pytest.raises(TargetUnreachable, match="talking to the database"):
+            target.resolve(None)
+    folder = tmp_path / "jobs" / ".slurm" / "a-attempt-1"
+    folder.mkdir(parents=True)
+    (folder / "number").write_text("3\n")
+    (folder / "job").write_text(line())
+    monkeypatch.setenv("TRAINING_MONITOR_JOBS_DIR", str(tmp_path / "jobs"))
+    view = Site(parse_target("local")).ask_one(look_question("slurm:a-attempt-1"))
+    assert view and view.status is JobStatus.UNKNOWN and "talking to the database" in (view.message or "")
 
 
 def test_a_job_that_has_been_ending_for_long_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,9 @@
 refuse() {
   case $1 in
   *'Invalid job id'*)
+    former=$(show_former "$wanted") || { printf 'refused %s\n' "$former"; return; }
     echo forgotten
-    show_former "$wanted" | sed 's/^/job /'
+    [ -z "$former" ] || printf '%s\n' "$former" | sed 's/^/job /'
     echo end
     ;;
   *) printf 'refused %s\n' "$1" ;;

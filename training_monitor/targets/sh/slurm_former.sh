@@ -1,7 +1,15 @@
 # What the accounting of Slurm has of jobs that its controller has forgotten.
 
-# Print a line for each job or task, in the columns that `read_former` of targets/kinds/slurm.py reads.
+# Print a line for each job or task, in the columns that `read_former` of targets/kinds/slurm.py reads. Without an
+# accounting there is none; if it does not respond, print why, and fail.
 show_former() { # NUMBER
-  SLURM_TIME_FORMAT=%s sacct --allocations --parsable2 --noheader --jobs="$1" \
-    --format=JobIDRaw,JobID,State,ExitCode,End,WorkDir,JobName </dev/null
+  command -v sacct >/dev/null || return 0
+  _rows=$(SLURM_TIME_FORMAT=%s sacct --allocations --parsable2 --noheader --jobs="$1" \
+    --format=JobIDRaw,JobID,State,ExitCode,End,WorkDir,JobName </dev/null 2>/dev/null) || {
+    _why=$(sacct --allocations --noheader --jobs="$1" </dev/null 2>&1)
+    case $_why in *[Dd]isabled* | *'not running a supported'*) return 0 ;; esac
+    printf '%s\n' "${_why:-sacct failed}"
+    return 1
+  }
+  [ -z "$_rows" ] || printf '%s\n' "$_rows"
 }

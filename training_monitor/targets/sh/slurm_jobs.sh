@@ -55,7 +55,8 @@ show_job() {
     JobId=* | *'Invalid job id'*)
       [ -f "$_dir/job" ] || case $_name in *[!0-9_]*) ;; *) echo state=missing; return ;; esac
       echo state=forgotten
-      printf 'former=%s\n' "$(show_former "$_number" 2>/dev/null | tail -n 1)"
+      _said=$(show_former "$_number") &&
+        printf 'former=%s\n' "$(printf '%s\n' "$_said" | tail -n 1)" || printf 'unasked=%s\n' "$(show_said)"
       _job=''; [ ! -f "$_dir/job" ] || read -r _job <"$_dir/job"
       ;;
     *) refuse; return ;;
