@@ -189,6 +189,14 @@ def test_an_instance_is_reached_by_its_proxy_while_that_answers_else_directly() 
             reach({**RUNNING, **OPEN, "ssh_host": None, "ports": ports})
 
 
+def test_an_instance_that_cannot_start_says_why() -> None:
+    said = "Error response from daemon: OCI runtime create failed\nnvidia-container-cli: driver not loaded"
+    row = {**RUNNING, "actual_status": "created", "status_msg": said}
+    for address in ("ssh5.vast.ai", None):
+        with pytest.raises(TargetUnreachable, match=r"\(status created: Error .* driver not loaded\)"):
+            reach({**row, "ssh_host": address}, ssh5_vast_ai=REFUSED)
+
+
 def test_an_instance_that_does_not_run_is_said_not_to() -> None:
     for status, hint in [
         ("exited", "vastai start instance 7"),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from training_monitor.core.errors import CommandTimedOut, InstanceNotFound, TargetUnreachable
+from training_monitor.core.errors import CommandTimedOut, InstanceNotFound, TargetUnreachable, last_lines
 from training_monitor.core.regex import regex
 from training_monitor.core.results import CommandResult
 from training_monitor.core.settings import VAST_KEY_PATH, vast_key_path
@@ -40,13 +40,14 @@ class VastTarget(Target):
     Attributes:
         address, port: of its ssh server: that of the service's proxy, if there is one.
         direct: the same of the machine itself, where a proxy is before it.
-        status: what the service calls its state, unless that is running.
+        status: what the service calls its state, unless that is running; `said` is its message on that.
     """
 
     address: str | None = None
     port: int | None = None
     direct: tuple[str, int | None] | None = None
     status: str | None = None
+    said: str | None = None
 
     @classmethod
     def parse(cls, text: str, namespace: str | None) -> VastTarget | None:
@@ -71,7 +72,7 @@ class VastTarget(Target):
             return ways[0]
         found = next(filter(here._is_open, ways), None)
         if found is None and here.status:
-            raise here._unreachable("no response over ssh", here.status)
+            raise here._unreachable("no response over ssh", here.status, here.said)
         return found or ways[0]
 
     def _way(self, inner: Transport, address: str | None, port: int | None) -> SshTransport:
@@ -91,9 +92,10 @@ class VastTarget(Target):
             return False
         return result.exit_code != 255 or not _NO_SERVER.search(result.stderr)
 
-    def _unreachable(self, what: str, status: object) -> TargetUnreachable:
+    def _unreachable(self, what: str, status: object, said: str | None) -> TargetUnreachable:
         hint = _AFTER.get(str(status), "wait until it is running, or rent another instance").format(self.name)
-        return TargetUnreachable(f"{what} (status {str(status):.40})", target=str(self), hint=hint)
+        more = f": {last_lines(said)}" if said else ""
+        return TargetUnreachable(f"{what} (status {str(status):.40}{more})", target=str(self), hint=hint)
 
     def resolve(self, transport: Transport | None, timeout: float = VAST_TIMEOUT) -> VastTarget:
         """Ask the vastai CLI for its address; the CLI exits 0 with empty output when it could not ask."""
@@ -111,13 +113,15 @@ class VastTarget(Target):
         return self.at_address(row)
 
     def at_address(self, row: Mapping[str, Any]) -> VastTarget:
-        status = row.get("actual_status")
+        status, message = row.get("actual_status"), row.get("status_msg")
+        said = message if isinstance(message, str) and status != "running" else None  # "success" of one that runs
         usable = (SshTarget.parse(f"root@{host}:{port}", None) for host, port in addresses_of(row))
         found = [*dict.fromkeys((each.name, each.port) for each in usable if each)]
         if not found:
-            raise self._unreachable("no usable ssh address", status)
+            raise self._unreachable("no usable ssh address", status, said)
         stated = None if status in (None, "running") else f"{status}"
-        return replace(self, address=found[0][0], port=found[0][1], direct=next(iter(found[1:]), None), status=stated)
+        (address, port), direct = found[0], next(iter(found[1:]), None)
+        return replace(self, address=address, port=port, direct=direct, status=stated, said=said)
 
 
 def addresses_of(row: Mapping[str, Any]) -> Iterator[tuple[object, object]]:
