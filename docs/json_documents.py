@@ -185,13 +185,15 @@ DamagedJob = document("DamagedJob", "A row of the queue that cannot be read.", j
 InstanceJob = document("InstanceJob", "", owner=str, job_id=str, attempt=int)
 Instance = document(
     "Instance",
-    "A rented instance. Costs are in dollars per hour; `status`, `intended_status` and `label` are those of vast.ai.",
+    "A rented instance. Costs are in dollars per hour: `cost_per_hour` is what it costs now, for a stopped one "
+    "`storage_cost_per_hour`. `status`, `intended_status` and `label` are those of vast.ai.",
     {key: get_type_hints(read)["return"] for key, (_, read) in INSTANCE_KEYS.items()},
     instance_id=int,
     status=str | None,
     runtime_seconds=float | None,
     job=InstanceJob | None,
     ssh=str | None,
+    cost_per_hour=float | None,
 )
 LooseWish = TypedDict("LooseWish", {"offers": int, "from": float})
 Forecast = document(

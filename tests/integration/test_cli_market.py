@@ -49,7 +49,7 @@ def test_instances_are_listed_with_what_they_cost_together(vast: VastApi) -> Non
     assert header.split() == ["ID", "STATUS", "GPU", "$/H", "UPTIME", "LABEL/JOB", "SSH"]
     assert seven.split()[:6] == ["7", "running", "RTX", "4090", "0.500", "1h05m"]
     assert "* anna/" in seven and seven.endswith("ssh5.vast.ai:10007")
-    assert nine.split()[1] == "stopped" and nine.endswith("-")
+    assert nine.split()[1] == "stopped" and "0.010" in nine.split() and nine.endswith("-")
     assert "8x RTX" in big and "web" in big and "*" not in big
     assert total == "3 instances: $2.760 per hour, of which 1 stopped (disk cost only)"
     assert legend.startswith("* 1 rented by training_monitor")

@@ -26,7 +26,7 @@ from training_monitor.cli.output import (
 from training_monitor.core.errors import CommandError, InstanceNotFound
 from training_monitor.core.units import format_duration, known_number, plural
 from training_monitor.vast import forecast_burn, list_instances, show_instance
-from training_monitor.vast.cost import BurnForecast
+from training_monitor.vast.cost import BurnForecast, cost_per_hour
 from training_monitor.vast.rows import read_label
 
 
@@ -44,7 +44,7 @@ INSTANCE_KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "status_message": ("status_msg", _text),
     "gpu_name": ("gpu_name", _text),
     "num_gpus": ("num_gpus", _whole),
-    "cost_per_hour": ("dph_total", known_number),
+    "running_cost_per_hour": ("dph_total", known_number),
     "storage_cost_per_hour": ("storage_total_cost", known_number),
     "label": ("label", _text),
     "disk_gb": ("disk_space", known_number),
@@ -95,6 +95,7 @@ def _describe(row: Mapping[str, Any]) -> dict[str, Any]:
         "runtime_seconds": None if started is None else max(0.0, time.time() - started),
         "job": None if label is None else {"owner": label[0], "job_id": label[1], "attempt": label[2]},
         "ssh": f"{row['ssh_host']}:{row['ssh_port']}" if row.get("ssh_host") and row.get("ssh_port") else None,
+        "cost_per_hour": cost_per_hour(row),
         **{key: read(row.get(name)) for key, (name, read) in INSTANCE_KEYS.items()},
     }
 
@@ -118,6 +119,11 @@ def _uptime(each: Mapping[str, Any]) -> str:
     return format_duration(each["runtime_seconds"])
 
 
+def _prices(each: Mapping[str, Any]) -> str:
+    now, running, stopped = (f"${number(each[f'{key}cost_per_hour'], 3)}/h" for key in ("", "running_", "storage_"))
+    return f"{now} now, {running} running, {stopped} stopped"
+
+
 def _print_instance(each: Mapping[str, Any]) -> None:
     job = "-"
     if each["job"]:
@@ -127,7 +133,7 @@ def _print_instance(each: Mapping[str, Any]) -> None:
         ("status", f"{each['status'] or '?'}, wanted: {each['intended_status'] or '?'}"),
         ("message", each["status_message"]),
         ("GPU", _gpus(each)),
-        ("price", f"${number(each['cost_per_hour'], 3)}/h, stopped ${number(each['storage_cost_per_hour'], 3)}/h"),
+        ("price", _prices(each)),
         ("uptime", _uptime(each)),
         ("job", job),
         ("label", each["label"]),
