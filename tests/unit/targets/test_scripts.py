@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -32,3 +33,18 @@ def test_a_variable_that_no_file_names_is_refused_and_comments_do_not_travel() -
         format_call("host", "show_disks", other=1)
     script = format_call("log", "read_new", limit=1)
     assert not [line for line in script.splitlines() if line.lstrip().startswith("#")]
+
+
+def test_only_threads_of_the_kernel_are_left_out_of_the_processes(tmp_path: Path) -> None:
+    """Behind a command such as bwrap, process 2 of a pid namespace is a program, and no process has a session there."""
+    lines = {
+        "thread of the kernel": "7 (kworker/0:0) S 2 0 0 0 -1 69238880 0 0 0 0 0 0 0 0 20 0 1 0 25 0 0 18446744073 0",
+        "child of process 2": "8 (python3) S 2 0 0 0 -1 4194304 9 0 0 0 5 1 0 0 20 0 1 0 250 9000000 700 18446744073 1",
+        "its zombie": "9 (python3) Z 2 0 0 0 -1 4194308 9 0 0 0 5 1 0 0 20 0 1 0 250 0 0 18446744073 0",
+        "process 2": "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 25 0 0 18446744073 0",
+    }
+    files = [tmp_path / str(number) for number in range(len(lines))]
+    for file, line in zip(files, lines.values()):
+        file.write_text(f"{line}\n")
+    script = format_call("processes", "read_stats", *map(str, files))
+    assert [line.split()[0] for line in run(script).splitlines()] == ["8", "9", "2"]

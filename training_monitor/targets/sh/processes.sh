@@ -2,7 +2,8 @@
 
 # Print `PID STATE PARENT GROUP SESSION ... (NAME` for each stat file. A name holds at most 15 bytes, of any kind: a line
 # that does not end in numbers goes on in the next one, and the name ends at the last parenthesis. Threads of the kernel
-# (children of process 2 outside of all sessions) are left out.
+# (children of process 2 outside of all sessions, without memory) are left out: in a pid namespace, process 2 may be any
+# program, and all sessions outside.
 read_stats() { # FILE...
   cat "$@" 2>/dev/null | sed -n '
 :join
@@ -13,7 +14,7 @@ b join
 }
 s/\n/ /g
 s/^\([0-9]*\) (\(.*\)) \(.*\)/\1 \3 (\2/
-/^[0-9]* . 2 0 0 /d
+/^[0-9]* [^Z] 2 0 0 \([-0-9]* \)\{16\}0 /d
 p
 '
 }
