@@ -2,7 +2,8 @@
 
 Sections are told by indentation. The counters called volatile began when the driver was loaded or the GPU was reset:
 uncorrectable errors in DRAM are contained, and their rows replaced at the next reset; any other one needs that reset.
-What a driver does not report is no fault.
+What a driver does not report is no fault. Reduced clocks are reported as they are now: they make a rank slow, and one
+look does not show for how long.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ _GPU = regex(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])
 _LINE = regex(r"( {0,40})([^\s:][^:]{0,60}?) *(?::(?: (.{0,100})|))?")
 _COUNT = regex(r"[1-9][0-9]{0,18}")
 _RECOVERY = regex(r"[A-Z][A-Za-z0-9_ ]{1,40}")  # what the driver would have done: Reset, Reboot, Drain P2P
+_CLOCKS = ("Clocks Event Reasons", "Clocks Throttle Reasons")  # the latter by drivers before 535
+_SLOWED = ("HW Thermal Slowdown", "HW Power Brake Slowdown", "SW Thermal Slowdown")
 _NEEDS_RESET = regex(r"\[?(?:GPU requires reset|GPU is lost)\]?")
 
 
@@ -56,6 +59,8 @@ def _faults(gpu: str, sections: list[str], name: str, value: str) -> Iterator[Fi
             yield finding("ecc", what, is_hardware="DRAM" not in name)
     elif section == "ECC Errors" and value == "Yes":  # SRAM Threshold Exceeded, Channel Repair Pending, ...
         yield finding("ecc", f"{where}: nvidia-smi reports {name}", is_hardware="Pending" not in name)
+    elif section in _CLOCKS and name in _SLOWED and value == "Active":
+        yield finding("gpu", f"{where}: its clocks are reduced at the moment ({name})")
     elif section == "Fabric" and (name, value) == ("Summary", "Unhealthy"):
         yield finding("gpu", f"{where}: its connection to the NVLink fabric is unhealthy", is_hardware=True)
     elif section == "Remapped Rows" and name == "Remapping Failure Occurred" and value == "Yes":

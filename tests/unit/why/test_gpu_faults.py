@@ -120,6 +120,23 @@ def test_errors_count_since_the_driver_was_loaded_and_rows_wait_for_a_reset() ->
     assert found.text == "GPU 0000:0A:00.0: 1 uncorrectable ECC errors (Total) since its driver was loaded"
 
 
+def test_clocks_that_heat_or_the_power_supply_reduces_are_named() -> None:
+    for section in ["Clocks Event Reasons", "Clocks Throttle Reasons"]:
+        text = f"""GPU 0000:0A:00.0
+    {section}
+        Idle                              : Active
+        SW Power Cap                      : Active
+        HW Slowdown                       : Active
+            HW Thermal Slowdown           : Not Active
+            HW Power Brake Slowdown       : {{}}
+        SW Thermal Slowdown               : N/A
+"""
+        assert parse_gpu_details(text.format("Not Active")).findings == ()
+        [found] = parse_gpu_details(text.format("Active")).findings
+        assert found.text == "GPU 0000:0A:00.0: its clocks are reduced at the moment (HW Power Brake Slowdown)"
+        assert (found.kind, found.is_hardware) == ("gpu", False)
+
+
 def test_a_lost_gpu_is_named_and_a_driver_that_does_not_answer_is_unread() -> None:
     lost = "Unable to determine the device handle for GPU0000:1E:00.0: GPU is lost.  Reboot the system to recover it\n"
     seen = parse_gpu_details(lost + HEAD + GPU.format(**{**WELL, "failed": "Yes"}))
