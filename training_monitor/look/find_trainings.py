@@ -22,6 +22,7 @@ from training_monitor.look.kept_output import sources_of
 from training_monitor.look.seen_processes import (
     COMMAND_BYTES,
     ENVIRONMENT_BYTES,
+    NAMED_PIPE,
     OpenFile,
     SeenProcesses,
     read_seen,
@@ -297,7 +298,8 @@ def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
     progress = [PROGRESS + path for pid in ordered for path in _progress_files(seen, pid)]
     outputs = set().union(*(_outputs(seen, pid) for pid in ordered))
     panes = [TERMINAL + path for path in sorted(outputs & seen.panes) if not _is_elsewhere(seen, main)]
-    live = [*([CONTAINER_LOG] if outputs & _outputs(seen, 1) else []), *panes]
+    of_container = {path for path in outputs & _outputs(seen, 1) if not path.startswith(NAMED_PIPE)}
+    live = [*([CONTAINER_LOG] if of_container else []), *panes]
     live += [JOURNAL + start for pid in ordered if (start := _start_of_unit(seen, pid))]
     alone = {cwd for pid in ordered if (cwd := seen.cwds.get(pid)) and cwd not in others}
     return FoundTraining(

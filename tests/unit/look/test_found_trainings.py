@@ -123,6 +123,15 @@ def test_the_log_at_the_end_of_several_pipes_or_of_a_recorded_terminal_is_found(
         assert found(script, {**TRAIN, "parent": "9", "fds": f"1 -> {output}"})[0].logs == logs
 
 
+def test_a_pipe_with_a_name_is_no_log_and_leads_to_that_of_its_reader() -> None:
+    [alone] = found({**TRAIN, "fds": "1 -> /w/out|2 -> /w/out"}, pipes="10 1\n10 2")
+    assert (alone.logs, alone.sources) == ((), ()) and "prints to a pipe" in alone.hints[0]
+    tee = {"pid": "12", "name": "tee", "fds": "0 -> /w/out|1 -> /dev/null|3 -> /w/all.log"}
+    assert found({**TRAIN, "fds": "1 -> /w/out"}, tee, pipes="10 1\n12 0")[0].logs == ("/w/all.log",)
+    first = {"pid": "1", "command": "sh", "parent": "0", "fds": "1 -> /w/out"}
+    assert found(first, {**TRAIN, "fds": "1 -> /w/out"}, pipes="1 1\n10 1")[0].sources == ()
+
+
 def test_files_of_a_container_are_reached_through_its_process_if_it_is_known() -> None:
     [training] = found({**TRAIN, "space": "mnt:[2]", "command": "python train.py --output_dir out"})
     assert training.logs == ("/proc/10/root/w/a.log",)

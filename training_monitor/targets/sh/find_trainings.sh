@@ -38,6 +38,13 @@ choose() {
   set +f; unset IFS
 }
 
+# A pipe that has a name looks like a file among the links. Print `PID DESCRIPTOR` of those which are pipes.
+list_pipes() {
+  for each in 1 $chosen; do
+    for number in 0 1 2; do [ ! -p "/proc/$each/fd/$number" ] || echo "$each $number"; done
+  done
+}
+
 find_trainings() {
   show_facts
   all=$(read_stats /proc/[0-9]*/stat)
@@ -63,6 +70,7 @@ find_trainings() {
   files=$(ls -ln $paths "${spelling}proc/self/ns" |
     grep -Ev ' -> (anon_inode:|/memfd:|/dev/(null|zero|shm/|urandom))| [0-9]+ -> /.*\.so(\.[0-9]+)*$|'"$other_sockets")
   printf '%s\n' "$files"
+  part pipes; list_pipes
   part kept; grep '^btime' /proc/stat; printf '%s\n' "$files" | list_wandb; list_tables
   part panes
   terminals=$(printf '%s\n' "$files" | sed -n 's:^l.* [12] -> \(/dev/pts/[0-9][0-9]*\)$:\1:p' | sort -u)
