@@ -14,7 +14,7 @@ from training_monitor.core.masking import redact
 from training_monitor.core.models import RayJob
 from training_monitor.core.units import name_some
 from training_monitor.jobs.attempts import attempt_number, training_name
-from training_monitor.jobs.ray_jobs import is_active, jobs_question
+from training_monitor.jobs.ray_jobs import OWN_ID, is_active, jobs_question
 from training_monitor.targets.asking import Site
 
 _MOST_NAMED = 5
@@ -42,7 +42,7 @@ def ray_jobs_with(jobs: Sequence[RayJob], word: str) -> list[RayJob]:
 
     The id of a job is not looked for there: an entrypoint may name a folder after an earlier attempt.
     """
-    if word.startswith("raysubmit_") or attempt_number(word):
+    if word.startswith(OWN_ID) or attempt_number(word):
         return []
     pattern = word_pattern(word)
     found = [each for each in jobs if pattern.search(each.entrypoint or "")]

@@ -59,6 +59,7 @@ _NO_RAY = regex(
 _NO_SIGN = "no sign of Ray"
 _KILLED = regex(r"\nray exit (?:1[3-9]\d|129)\s*$")  # by a signal
 MAX_LOG_REPLY = 1_000_000
+OWN_ID = "raysubmit_"  # how the ids begin that Ray makes up
 LISTED = "Ray jobs"  # what of a target was not seen, where these could not be listed
 
 
@@ -144,9 +145,13 @@ def signs_question() -> Question[bool]:
     return Question("signs of Ray", script, lambda reply: reply.output.strip() != "none")
 
 
-def why_not_listed(jobs: Answer[tuple[RayJob, ...]], signs: Answer[bool]) -> NotSeen | None:
-    """Return why the Ray jobs of a target are unknown; None if they are known, or there is no Ray."""
-    if jobs.failure is None or (isinstance(jobs.failure, TargetUnreachable) and signs.value is False):
+def why_not_listed(jobs: Answer[tuple[RayJob, ...]], signs: Answer[bool], named: str = "") -> NotSeen | None:
+    """Return why the Ray jobs of a target are unknown; None if they are known, or there is no Ray.
+
+    If the `named` job has an id of Ray's, there was a Ray: it may be down, or be starting again, which leaves no sign.
+    """
+    has_none = signs.value is False and not named.startswith(OWN_ID)
+    if jobs.failure is None or (isinstance(jobs.failure, TargetUnreachable) and has_none):
         return None
     return NotSeen(LISTED, jobs.failure.what)
 

@@ -118,7 +118,7 @@ def find_meant(
         [ray] = site.ask(of_ray, timeout=timeout)
     if isinstance(running.failure, TargetEnded | TargetWaits):
         return _of_ended(site, text)
-    there = _There.read(site, running, names, signs, ray)
+    there = _There.read(site, running, names, signs, ray, text)
     return Meant((_by_pid(there, int(text)) if is_pid(text) else _by_name(there, text),))
 
 
@@ -220,8 +220,9 @@ class _There(NamedTuple):
         names: Answer[list[str]],
         signs: Answer[bool],
         ray: Answer[tuple[RayJob, ...]],
+        named: str = "",
     ) -> _There:
-        not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
+        not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs, named)))
         found = running.value or FoundTrainings(())
         note_found(site, found)
         return cls(site.target, found.trainings, names.value or (), ray.value or (), not_seen)

@@ -25,6 +25,7 @@ from training_monitor.jobs.ray_jobs import (
     log_question,
     resources_question,
     submit_question,
+    why_not_listed,
 )
 from training_monitor.look.looks import failure_of
 
@@ -57,6 +58,13 @@ def test_where_neither_dashboard_nor_ray_is_there_nothing_is_known() -> None:
         ]:
             with pytest.raises(TargetUnreachable, match="Ray does not respond"):
                 question.parse(cli(said, 1))
+
+
+def test_a_job_with_an_id_of_ray_is_unknown_while_nothing_of_ray_is_there() -> None:
+    down, none = Answer("jobs", None, TargetUnreachable("Ray does not respond")), Answer("signs", False)
+    for named, is_known in [("", True), ("portrait", True), ("portrait-attempt-2", True), ("raysubmit_x", False)]:
+        assert (why_not_listed(down, none, named) is None) is is_known
+    assert why_not_listed(Answer("jobs", ()), none, "raysubmit_x") is None
 
 
 def test_a_reply_that_was_cut_is_an_error_and_never_an_empty_answer() -> None:
