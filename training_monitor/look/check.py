@@ -338,7 +338,8 @@ class _Siblings:
         if self.site.target.cluster:
             self.site = reach(self.site)
         target = self.site.target
-        self._pods += tuple(target.beside(pod.name).as_listed(pod) for pod in target.find_siblings(self.site.transport))
+        found = target.find_siblings(self.site.transport, self.site.left())
+        self._pods += tuple(target.beside(pod.name).as_listed(pod) for pod in found)
 
     def ask(self) -> None:
         """Read the GPUs of all sibling pods, side by side."""

@@ -145,9 +145,9 @@ class Target(PublicValue):
         """
         return ()
 
-    def find_siblings(self, transport: Transport | None) -> tuple[PodState, ...]:
+    def find_siblings(self, transport: Transport | None, timeout: float = 40.0) -> tuple[PodState, ...]:
         """Return the other pods of its training. Raises CommandError if they could not be queried."""
-        return tuple(pod for pod in self.find_pods_of_training(transport) if pod.name != self.name)
+        return tuple(pod for pod in self.find_pods_of_training(transport, timeout) if pod.name != self.name)
 
     def find_replacement(
         self, labels: Mapping[str, str], transport: Transport | None, ended_at: float | None = None

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from tests.fakes import FakeTransport
+from training_monitor.core.errors import CommandError, CommandTimedOut
 from training_monitor.core.models import Answer, Checkpoint, Gpu, JobStatus, JobView, NewLog, Progress
-from training_monitor.core.results import PodState
+from training_monitor.core.results import CommandResult, PodState
 from training_monitor.core.values import Observation, WatchedJob
 from training_monitor.jobs.process_jobs import ProcessView
 from training_monitor.logs.pace import read_log_pace
+from training_monitor.look.check import check_training
 from training_monitor.look.evidence import Evidence
 from training_monitor.look.kept_looks import Looks
 from training_monitor.look.looks import Look, observation_of, read_watch, view_of_ended
@@ -143,3 +149,16 @@ def test_a_log_without_years_is_measured_across_the_new_year() -> None:
     lines = ("Dec 31 23:59:40 gpu-1 train[7]: step 10", "Dec 31 23:59:50 gpu-1 train[7]: step 20")
     pace = read_log_pace("\n".join((*lines, "Jan 01 00:00:00 gpu-1 train[7]: step 30", "Jan 01 00:00:05 saved")))
     assert (pace.step_interval, pace.step_lag) == (10.0, 5.0)
+
+
+def test_no_call_to_a_cluster_that_does_not_respond_outlasts_a_check() -> None:
+    limits: list[float] = []
+
+    class Silent(FakeTransport):
+        def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+            limits.append(timeout)
+            raise CommandTimedOut(f"kubectl did not respond within {timeout:g} s", argv=tuple(argv))
+
+    with pytest.raises(CommandError):
+        check_training("k8s://default/trainer", timeout=8.0, transport=Silent(lambda script: ("", 0)))
+    assert len(limits) > 2 and max(limits) <= 8.0

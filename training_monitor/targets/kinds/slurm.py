@@ -268,9 +268,9 @@ class SlurmTarget(Target):
         nodes = job.nodes if job and job.phase == "Running" else ()
         return tuple(PodState(node, "Running", True, 0, node=node, kind="node") for node in nodes)
 
-    def find_siblings(self, transport: Transport | None) -> tuple[PodState, ...]:
+    def find_siblings(self, transport: Transport | None, timeout: float = 40.0) -> tuple[PodState, ...]:
         own = self.node or (self.job and self.job.batch_node)
-        nodes = () if _are_steps_off() else self.find_pods_of_training(transport)
+        nodes = () if _are_steps_off() else self.find_pods_of_training(transport, timeout)
         return tuple(node for node in nodes if node.name != own)
 
     def _jobs(self, transport: Transport | None, timeout: float) -> tuple[SlurmJob, ...]:
