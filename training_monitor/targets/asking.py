@@ -150,7 +150,7 @@ class Site:
 
             pod = None
             with suppress(TrainingMonitorError):
-                pod = self.target.read_standing(self.transport)
+                pod = self.target.read_standing(self.transport, self.left(RESOLVE_SECONDS))
             if pod is None:
                 raise
             if pod.phase in (*ENDED, *WAITING):

@@ -176,8 +176,11 @@ class Target(PublicValue):
         """Return whether `read_standing` should be called, given the error message of an unreachable target."""
         return False
 
-    def read_standing(self, transport: Transport | None) -> PodState | None:
+    def read_standing(self, transport: Transport | None, timeout: float = RESOLVE_SECONDS) -> PodState | None:
         """Return the state of a target on which no commands can run: ended, not started, suspended or running.
+
+        Args:
+            timeout: maximum seconds.
 
         Returns:
             None if the state is unknown, or can only be found out by commands on the target.

@@ -155,8 +155,12 @@ def test_no_call_to_a_cluster_that_does_not_respond_outlasts_a_check() -> None:
     limits: list[float] = []
 
     class Silent(FakeTransport):
+        """Nothing can be run in the pod, and whatever else kubectl is for takes for ever."""
+
         def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
             limits.append(timeout)
+            if "exec" in argv:
+                return CommandResult(tuple(argv), 1, "", "error: unable to upgrade connection: pod does not exist", 0.1)
             raise CommandTimedOut(f"kubectl did not respond within {timeout:g} s", argv=tuple(argv))
 
     with pytest.raises(CommandError):

@@ -16,7 +16,7 @@ from training_monitor.core.results import CommandResult, PodState
 from training_monitor.core.units import name_some, parse_time
 from training_monitor.targets.kinds.local import LocalTarget
 from training_monitor.targets.kinds.ssh import SshTarget
-from training_monitor.targets.target import Target
+from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import LocalTransport, Through, Transport, explain_failure
 
 _SECONDS = 20.0
@@ -106,9 +106,9 @@ class DockerTarget(Target):
     def may_stand(self, said: str) -> bool:
         return True
 
-    def read_standing(self, transport: Transport | None) -> PodState | None:
+    def read_standing(self, transport: Transport | None, timeout: float = RESOLVE_SECONDS) -> PodState | None:
         words = ("inspect", "--type", "container", "--format", "{{json .State}}", self.name)
-        result = self._run(*words, transport=transport)
+        result = self._run(*words, transport=transport, timeout=min(_SECONDS, timeout))
         try:
             state = json.loads(result.stdout)
         except (ValueError, RecursionError):
@@ -117,10 +117,10 @@ class DockerTarget(Target):
         resume = f"{self.program} unpause {self.name}" if phase == "Suspended" else None
         return replace(_standing(self.name, phase, state), resume=resume) if phase else None
 
-    def _run(self, *words: str, transport: Transport | None) -> CommandResult:
+    def _run(self, *words: str, transport: Transport | None, timeout: float = _SECONDS) -> CommandResult:
         """Run the program on its machine. Raises CommandError."""
         inner = transport or LocalTransport()
-        result = self.machine.connect(inner).run([self.program, *words], timeout=_SECONDS)
+        result = self.machine.connect(inner).run([self.program, *words], timeout=timeout)
         if result.exit_code:
             raise explain_failure(result, str(self))
         return result

@@ -233,8 +233,8 @@ class PodTarget(Target):
     def may_stand(self, said: str) -> bool:
         return _MAY_HAVE_ENDED.search(said) is not None
 
-    def read_standing(self, transport: Transport | None) -> PodState | None:
-        for pod in self.list_pods(self.name, transport=transport):
+    def read_standing(self, transport: Transport | None, timeout: float = RESOLVE_SECONDS) -> PodState | None:
+        for pod in self.list_pods(self.name, transport=transport, timeout=min(_SECONDS, timeout)):
             return standing_of(pod, self.container or pod.main_container)
         return None
 

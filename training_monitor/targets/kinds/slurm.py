@@ -247,9 +247,9 @@ class SlurmTarget(Target):
     def may_stand(self, said: str) -> bool:
         return True
 
-    def read_standing(self, transport: Transport | None) -> PodState | None:
+    def read_standing(self, transport: Transport | None, timeout: float = RESOLVE_SECONDS) -> PodState | None:
         is_stale = self.job is not None and self.job.phase == "Running"
-        job = (replace(self, known_at=-math.inf) if is_stale else self).resolve(transport).job
+        job = (replace(self, known_at=-math.inf) if is_stale else self).resolve(transport, timeout).job
         return standing_of(job) if job else None
 
     @property
