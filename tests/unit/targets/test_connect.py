@@ -195,6 +195,9 @@ def test_an_instance_that_cannot_start_says_why() -> None:
     for address in ("ssh5.vast.ai", None):
         with pytest.raises(TargetUnreachable, match=r"\(status created: Error .* driver not loaded\)"):
             reach({**row, "ssh_host": address}, ssh5_vast_ai=REFUSED)
+    stopped = {**row, "actual_status": "exited", "status_msg": "success, running vastai/pytorch"}
+    with pytest.raises(TargetUnreachable, match=r"\(status exited\)"):
+        reach(stopped, ssh5_vast_ai=REFUSED)
 
 
 def test_an_instance_that_does_not_run_is_said_not_to() -> None:

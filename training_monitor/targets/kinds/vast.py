@@ -114,7 +114,8 @@ class VastTarget(Target):
 
     def at_address(self, row: Mapping[str, Any]) -> VastTarget:
         status, message = row.get("actual_status"), row.get("status_msg")
-        said = message if isinstance(message, str) and status != "running" else None  # "success" of one that runs
+        is_stale = status == "running" or str(message).startswith("success")  # of when it began to run
+        said = message if isinstance(message, str) and not is_stale else None
         usable = (SshTarget.parse(f"root@{host}:{port}", None) for host, port in addresses_of(row))
         found = [*dict.fromkeys((each.name, each.port) for each in usable if each)]
         if not found:
