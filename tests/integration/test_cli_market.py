@@ -68,6 +68,12 @@ def test_instances_as_json_say_whose_they_are_and_keep_secrets(vast: VastApi) ->
         assert not re.search("hf_secret123|jupytersecret", cli("rent", "instances", *words).stdout)
 
 
+def test_an_instance_that_is_being_created_is_not_stopped(vast: VastApi) -> None:
+    vast.add_instance(7, actual_status=None, cur_state="stopped", next_state="running")
+    vast.add_instance(8, actual_status=None, cur_state="stopped", intended_status="stopped")
+    assert [each["status"] for each in ask("rent", "instances")["instances"]] == ["created", "stopped"]
+
+
 def test_no_instances_are_no_instances(vast: VastApi) -> None:
     done = cli("rent", "instances")
     assert (done.returncode, done.stdout) == (0, "no instances\n")

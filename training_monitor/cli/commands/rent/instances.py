@@ -27,7 +27,7 @@ from training_monitor.core.errors import CommandError, InstanceNotFound
 from training_monitor.core.units import format_duration, known_number, plural
 from training_monitor.vast import forecast_burn, list_instances, show_instance
 from training_monitor.vast.cost import BurnForecast, cost_per_hour
-from training_monitor.vast.rows import read_label
+from training_monitor.vast.rows import STOPPED, read_label
 
 
 def _text(value: object) -> str | None:
@@ -91,13 +91,20 @@ def _describe(row: Mapping[str, Any]) -> dict[str, Any]:
     label, started = read_label(row.get("label")), known_number(row.get("start_date"))
     return {
         "instance_id": row["id"],
-        "status": _text(row.get("actual_status") or row.get("cur_state")),
+        "status": _status(row),
         "runtime_seconds": None if started is None else max(0.0, time.time() - started),
         "job": None if label is None else {"owner": label[0], "job_id": label[1], "attempt": label[2]},
         "ssh": f"{row['ssh_host']}:{row['ssh_port']}" if row.get("ssh_host") and row.get("ssh_port") else None,
         "cost_per_hour": cost_per_hour(row),
         **{key: read(row.get(name)) for key, (name, read) in INSTANCE_KEYS.items()},
     }
+
+
+def _status(row: Mapping[str, Any]) -> str | None:
+    """Return the status in the service's words; one that is being created has none yet, and is not stopped."""
+    status, state = row.get("actual_status"), row.get("cur_state")
+    is_new = state in STOPPED and row.get("intended_status") == "running"
+    return _text(status or ("created" if is_new else state))
 
 
 def _instance_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
