@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from training_monitor import __version__
 from training_monitor.cli.argument_types import CommandParser
@@ -69,19 +69,28 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if name is None or not argv[1].startswith("-"):
             parser.error(f"unknown command {asked!r}{_meant(asked, [*names])}; see training-monitor --help")
     args, unknown = parser.parse_known_args(argv)
-    if len(unknown) == 1 and not unknown[0].startswith("-") and (dest := _find_open(args)):
-        setattr(args, dest, unknown.pop())
+    if len(unknown) == 1 and not unknown[0].startswith("-") and (action := _find_open(args)):
+        try:
+            setattr(args, action.dest, args.parser._get_value(action, unknown.pop()))
+        except argparse.ArgumentError as error:
+            args.parser.error(str(error))
     if unknown:
         meant = _meant(unknown[0].partition("=")[0], args.parser.options)
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
     return args
 
 
-def _find_open(args: argparse.Namespace) -> str | None:
+def _find_open(args: argparse.Namespace) -> argparse.Action | None:
     """Return the optional positional argument without a value: argparse takes none that stands behind an option."""
-    for each in args.parser._actions if "parser" in args else ():
-        if not each.option_strings and each.nargs == "?" and each.type is None and getattr(args, each.dest) is None:
-            return str(each.dest)
+    if "parser" not in args:
+        return None
+    rivals = [group._group_actions for group in args.parser._mutually_exclusive_groups]
+    for each in args.parser._actions:
+        if each.option_strings or each.nargs != "?":
+            continue
+        same = [each, *(other for group in rivals if each in group for other in group)]
+        if all(getattr(args, other.dest) is None for other in same):
+            return cast(argparse.Action, each)
     return None
 
 

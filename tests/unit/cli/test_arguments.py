@@ -107,6 +107,12 @@ def test_an_optional_word_may_stand_behind_options() -> None:
     for words in ("restart pod llama --interval 3", "restart pod --interval 3 llama", "restart --interval 3 pod llama"):
         args = parse_words(words.split())
         assert (args.target, args.job_name, args.interval) == ("pod", "llama", 3.0)
+    for command, dest in {"check": "what", "why": "what", "wait": "what", "watch": "what", "stop": "job"}.items():
+        assert getattr(parse_words([command, "pod", "--json", "llama"]), dest) == "llama"
+        with pytest.raises(SystemExit):
+            parse_words([command, "pod", "--json", ""])
+    with pytest.raises(SystemExit):
+        parse_words("watch pod --log a b".split())
     assert parse_words(["restart", "pod", "--json"]).job_name is None
     with pytest.raises(SystemExit):
         parse_words("restart pod llama --json more".split())
