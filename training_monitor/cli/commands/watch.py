@@ -258,23 +258,25 @@ class _Display:
 
     def _draw(self, seen: TrainingStatus | LogUpdate) -> None:
         verdict = seen.verdict if isinstance(seen, TrainingStatus) else None
-        state, now = verdict.state if verdict else None, time.monotonic()
-        shown = (job_progress(seen.progress).step, seen.progress.loss, seen.stall.is_stalling, state)
+        judged = _judged(verdict) if verdict and verdict.verdict in ("failed", "warning") else None
+        stalled, kind, now = seen.stall.is_stalling, seen.stall.kind, time.monotonic()
+        state = verdict.state if verdict and judged else None
+        shown = (job_progress(seen.progress).step, seen.progress.loss, stalled, state)
         if not sys.stdout.isatty() and shown == self._drawn and now - self._drawn_at < SAME_SECONDS:
             return
+        is_news = state is not None and (self._drawn is None or self._drawn[-1] != state)
         self._drawn, self._drawn_at = shown, now
-        stalled = seen.stall.is_stalling
-        parts = progress_parts(seen.progress, seen.progress.steps_per_second, stalled=stalled)
+        parts = progress_parts(seen.progress, seen.progress.steps_per_second, stalled=stalled and kind != "slow")
         if self._status and self._status.status is JobStatus.PENDING:
             parts = [format_standing(self._status.status, seen.progress, self._status.message)]
-        if stalled:
-            parts.append(f"STALLED: {seen.stall.reason}")
-        elif verdict and verdict.verdict in ("failed", "warning"):
-            parts.append(_judged(verdict))
+        if judged:
+            parts.append(judged)
+        elif stalled:  # a line between two looks
+            parts.append(f"{kind if kind in ('slow', 'suspended') else 'STALLED'}: {seen.stall.reason}")
         if self._status and self._status.is_running is None:
             parts.append(f"? {self._status.message or 'unknown whether it is running'}")
         parts += [f"? {error}" for error in (self._status.errors if self._status else ())]
-        self._live.draw(*parts)
+        self._live.draw(*parts, is_news=is_news)
 
 
 def _look_keys(status: TrainingStatus) -> dict[str, Any]:
