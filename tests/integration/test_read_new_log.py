@@ -392,10 +392,12 @@ class TestFiles:
 
 
 def test_the_log_of_an_upload_is_never_the_newest_log_of_a_training(local: Place) -> None:
-    for name in ("lora-attempt-1", "upload-0123456789abcdef-1", "samples-0123456789abcdef-1"):
+    upload = "upload-0123456789abcdef-1"
+    for age, name in enumerate((upload, "samples-0123456789abcdef-1", "samples-imagenet-256x256-1", "lora-attempt-1")):
         (local.folder / name).mkdir()
         (local.folder / name / "log").write_text(name)
-    os.utime(local.folder / "lora-attempt-1" / "log", (1e9, 1e9))
-    pattern = f"{local.folder}/*/log"
-    [answer] = Site.of("local").ask(FileSource(newest_of((pattern,), ""), pattern).read())
-    assert answer.get().partial == "lora-attempt-1"
+        os.utime(local.folder / name / "log", (1e9 - age, 1e9 - age))
+    for folder, found in (("*", "samples-imagenet-256x256-1"), ("l*", "lora-attempt-1"), (upload, upload)):
+        pattern = f"{local.folder}/{folder}/log"
+        [answer] = Site.of("local").ask(FileSource(newest_of((pattern,), ""), pattern).read())
+        assert answer.get().partial == found
