@@ -445,7 +445,7 @@ def _not_found(target: Target, name: str, names: Sequence[str], ray: Sequence[Ra
     close = similar_names(name, [*names, *(each.submission_id for each in ray)])
     said = [f"no training {name!r}", *([f"similar names: {', '.join(close)}"] if close else [])]
     said += [describe_running(ray)] if any(map(ray_jobs.is_active, ray)) else []
-    is_log = target.is_here and os.path.isfile(name)
+    is_log = target.is_here and is_path(f"./{name}") and os.path.isfile(name)
     hint = f"write ./{name} to select the log" if is_log else Hint("list the trainings with {find_trainings}")
     return JobNotFound(f"{target}: {'; '.join(said)}", hint=hint)
 

@@ -16,9 +16,11 @@ from training_monitor.targets.asking import Answer, Site
 
 def test_a_name_that_is_a_file_here_suggests_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "{x}").touch()
+    for name in ("{x}", "train.py"):  # ./train.py would select a training that runs it
+        (tmp_path / name).touch()
     transport = FakeTransport(FakeJobs(FakeClock()).answer)
-    for name, hint in (("{x}", "write ./{x} to select the log"), ("log", "list the trainings with ")):
+    listed = "list the trainings with "
+    for name, hint in (("{x}", "write ./{x} to select the log"), ("log", listed), ("train.py", listed)):
         with pytest.raises(JobNotFound) as caught:
             find_process_job("local", name, transport=transport)
         assert (caught.value.hint or "").startswith(hint)
