@@ -19,6 +19,7 @@ from training_monitor.jobs.attempts import training_name
 from training_monitor.logs.sources import place_of
 from training_monitor.look.meant import MeantTraining, find_one_at, is_script, runs, several, word_of
 from training_monitor.targets.asking import Site
+from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.target import Target
 
 KEPT_SECONDS = 86_400.0
@@ -145,10 +146,15 @@ def keep(now: float, running: Sequence[MeantTraining], ended: Sequence[KeptTrain
     return (*ended, *new)[-MOST_KEPT:]
 
 
-def forget_stopped(store: Store, target: Target, now: float, pid: int) -> None:
-    """Forget the training that a process stood for, which was stopped on purpose."""
+def forget_stopped(store: Store, target: Target, now: float, stopped: Identity) -> None:
+    """Forget the training that a process stood for, which was stopped on purpose; others had its PID before."""
+    process = f"{stopped.pid} {stopped.start_ticks} {stopped.boot_id}"
     kept = recall(store, target, now)
-    left = tuple(each for each in kept if pid not in (each.job.pid, each.named))
+    left = tuple(
+        each
+        for each in kept
+        if each.job.process != process and (each.named != stopped.pid or each.job.pid == stopped.pid)
+    )
     if len(left) < len(kept):
         store.save_run(_key(target), KeptTrainings(left), finished=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -229,7 +230,8 @@ class TrainingWatcher:
         question = self._guard(stop_process_question(look.process.identity, grace, self.job.pid_file))
         left: list[str] = self.reached().ask_one(question)
         if not left:
-            forget_stopped(self.store, self.reached().target, self.clock.time(), look.process.identity.pid)
+            with suppress(TrainingMonitorError):  # then the next check reports it as ended
+                forget_stopped(self.store, self.reached().target, self.clock.time(), look.process.identity)
         return left
 
     @property

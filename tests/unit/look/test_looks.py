@@ -13,6 +13,7 @@ from training_monitor.core.values import Observation, WatchedJob
 from training_monitor.look.kept_looks import KEEP_SECONDS, Looks, look_key
 from training_monitor.look.meant import MeantTraining
 from training_monitor.look.remembered import ended_with, forget_stopped, keep, recall, remember
+from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.target import parse_target
 from training_monitor.verdict.judge import judge
 
@@ -74,11 +75,15 @@ def test_a_training_that_ended_is_known_by_the_pid_of_the_rank_that_named_it() -
 
 
 def test_a_training_that_was_stopped_is_forgotten_and_the_others_are_kept(store: Store) -> None:
-    trainings = [MeantTraining(WatchedJob(pid=pid, process=f"{pid} 1 boot"), f"pid {pid}") for pid in (40, 41)]
+    processes = ("40 1 boot", "40 7 boot", "41 1 boot", "42 1 boot")
+    jobs = [WatchedJob(pid=int(process.split()[0]), process=process) for process in processes]
+    trainings = [MeantTraining(job, f"pid {job.pid}", named=39 if job.pid == 42 else None) for job in jobs]
     target = parse_target("local")
     remember(store, target, 1000.0, trainings, ())
-    forget_stopped(store, target, 1001.0, 40)
-    assert [each.job.pid for each in recall(store, target, 1002.0)] == [41]
+    forget_stopped(store, target, 1001.0, Identity(40, 7, boot_id="boot"))  # the first one had this PID before
+    assert [each.job.process for each in recall(store, target, 1002.0)] == ["40 1 boot", "41 1 boot", "42 1 boot"]
+    forget_stopped(store, target, 1001.0, Identity(39, 9, boot_id="boot"))  # the script by which it was asked for
+    assert [each.job.process for each in recall(store, target, 1002.0)] == ["40 1 boot", "41 1 boot"]
 
 
 def test_looks_are_kept_now_and_then_and_forgotten_when_a_clock_is_set_back(store: Store) -> None:
