@@ -30,6 +30,7 @@ from training_monitor.verdict.slowness import eta_convergence, find_flat_eta, fi
 from training_monitor.verdict.stall_history import (
     ALIVE,
     FRESH_FILE,
+    Advance,
     Look,
     Move,
     Run,
@@ -129,9 +130,7 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
     slow = find_slowdown([each for each in run.advances if each.end > warm], step_time, policy)
     readings = [(each.at, eta) for each in run.looks if (eta := each.seen.eta_seconds) is not None]
     stepping = [each for each in run.advances if each.end > (run.first_step_at or run.began) + policy.warmup_seconds]
-    recent = run.advances[-5:]
-    measured = sum(each.seconds for each in recent)
-    pace = measured / sum(each.steps for each in recent) if measured >= _LEAST_MEASURED else None
+    pace = _pace(run.advances)
     left = _steps_left(run, pace)
     flat = find_flat_eta(stepping, left, readings, slow, policy) if left else None
     return {
@@ -158,6 +157,16 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
         "eta_convergence": eta_convergence(readings),
         "flat_eta": flat.describe() if flat else None,
     }
+
+
+def _pace(advances: Sequence[Advance]) -> float | None:
+    """Return the seconds per step of the last five advances, or of as many as take long enough."""
+    seconds, steps = 0.0, 0.0
+    for count, each in enumerate(reversed(advances), 1):
+        seconds, steps = seconds + each.seconds, steps + each.steps
+        if count >= min(5, len(advances)) and seconds >= _LEAST_MEASURED:
+            return seconds / steps
+    return None
 
 
 def _steps_left(run: Run, pace: float | None) -> float | None:

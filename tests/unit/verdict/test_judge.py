@@ -77,6 +77,12 @@ def test_two_looks_within_a_second_show_no_pace() -> None:
     assert run.look(4.0, step=13, log_age=0.0).reason == "step 13 of 900, 1.02 s/step"
 
 
+def test_looks_in_quick_succession_show_a_pace_after_two_seconds() -> None:
+    run = Watched(0.2, total_steps=900, log_age=0.0)
+    reasons = [run.look(step=step).reason for step in range(10, 24)]
+    assert reasons[8] == "step 18 of 900" and reasons[-1] == "step 23 of 900, 5 steps/s"
+
+
 def test_epochs_without_steps_show_no_speed_in_steps() -> None:
     run = Watched(total_epochs=3)
     for epoch in (0.1, 0.2, 0.3):
