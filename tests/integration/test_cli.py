@@ -110,6 +110,7 @@ def test_logs_that_cannot_be_read_are_unknown_and_not_empty(local: Place) -> Non
         finally:
             it.kill()
     assert done.returncode == 3 and f"pid {it.pid}: its output cannot be read" in done.stderr
+    assert "only its user may see in which one. Try: run this as its user, or" in done.stderr
 
 
 def test_stall_is_1_when_silent_and_0_when_not(job: str) -> None:

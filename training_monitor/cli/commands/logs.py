@@ -11,7 +11,8 @@ from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.models import JobView
 from training_monitor.core.units import format_bytes
 
-_UNSEEN = "its output cannot be read: it is discarded, or goes to a pipe or a terminal"
+_UNSEEN = "its output cannot be read: it is not in a file, or only its user may see in which one"
+_TO_FILE = "run this as its user, or write the output to a file: COMMAND >train.log 2>&1"
 
 
 def declare(command: CommandParser) -> None:
@@ -52,7 +53,7 @@ def _look(args: Namespace) -> JobView:
     monitor.update()
     assert monitor.view
     if monitor.observations[-1].unseen_output:
-        raise TrainingMonitorError(f"{job.label}: {_UNSEEN}", hint="write it to a file: COMMAND >train.log 2>&1")
+        raise TrainingMonitorError(f"{job.label}: {_UNSEEN}", hint=_TO_FILE)
     return monitor.view
 
 
