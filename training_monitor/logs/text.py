@@ -234,6 +234,12 @@ def strip_prefixes(line: str) -> str:
     return RAY_REPEATED.sub("", line[start:]) if "[repeated " in line else line[start:]
 
 
+def launcher_prefix(raw: str) -> str:
+    """Return what launchers wrote before a line, without colours."""
+    line = strip_ansi(raw)
+    return line[: _prefix_length(line)]
+
+
 def _prefix_length(line: str) -> int:
     start = 0
     for _ in range(4):
@@ -278,10 +284,16 @@ def log_pieces(text: str) -> Iterator[str]:
     A longer piece keeps its head (metric lines of several thousand characters name the step first) and its tail (of
     many redraws on one line, the newest is last).
     """
+    for piece, _ in pieces_and_lines(text):
+        yield piece
+
+
+def pieces_and_lines(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each piece of a log with the line that it was cleaned from."""
     for shape, raw in shapes_and_lines(text):
         piece, _, _ = clean_line(raw, shape)
         if piece:
-            yield piece
+            yield piece, raw
 
 
 def clean_line(raw: str, shape: bytes) -> tuple[str, bytes, Parts | None]:

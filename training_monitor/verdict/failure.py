@@ -20,7 +20,7 @@ from training_monitor.core.regex import regex
 from training_monitor.core.results import PodState
 from training_monitor.logs.events import without_results
 from training_monitor.logs.shapes import by_shape, shape_of
-from training_monitor.logs.text import IGNORED, begins_traceback, log_pieces
+from training_monitor.logs.text import IGNORED, begins_traceback, launcher_prefix, pieces_and_lines, strip_ansi
 from training_monitor.logs.training_log import ProgressReader
 from training_monitor.targets.pods import describe_end
 from training_monitor.verdict import failure_table as table
@@ -138,6 +138,7 @@ class _Found(NamedTuple):
     category: str
     action: str | None  # None: that of the category
     piece: str = ""
+    raw: str = ""  # the line of the piece, with the prefixes of launchers
     is_uncaught: bool = False  # only a new attempt can follow
 
 
@@ -172,7 +173,7 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
         found = of_pod if is_early else of_pod._replace(piece=_TOO_EARLY.sub("", of_pod.piece))
     code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
     if found and (found.level < table.SUMMARY or code in (None, 0) or code not in _EXIT):
-        return replace(_failure(found.category, found.piece, found.action), rank=_rank_of(text, found.piece))
+        return replace(_failure(found.category, found.piece, found.action), rank=_rank_of(found.raw))
     if code in _EXIT:
         return _failure(*_EXIT[code], sign=f"{code}")
     if unnamed:
@@ -196,12 +197,9 @@ def _read(text: str) -> tuple[_Found | None, str]:
     return min(evidence.found, key=lambda each: each.level, default=None), evidence.unnamed
 
 
-def _rank_of(text: str, piece: str) -> int | None:
-    """Return the rank that wrote a piece, from its prefix or its words."""
-    at = text.find(piece[:200])
-    if at < 0:
-        return None
-    seen = _RANK.search(text[text.rfind("\n", 0, at) + 1 : at + 400].partition("\n")[0].lower())
+def _rank_of(raw: str) -> int | None:
+    """Return the rank that wrote a line, from its prefix or its words."""
+    seen = _RANK.search(strip_ansi(raw[:1000])[:400].lower())
     return int(next(group for group in seen.groups() if group)) if seen else None
 
 
@@ -223,12 +221,12 @@ class _Evidence:
         self._frame: int | None = None  # the column of `File "...", line N`: what is deeper below is source code
         self._reader: ProgressReader | None = None  # from the first evidence on
         self._uncaught = list[_Found]()  # of a rank that died; others may print late what they printed before that
-        self._late = self._at = 0  # characters of steps since then; where the last exception stands in the text
+        self._late = 0  # characters of steps since then
 
     def read(self, text: str) -> None:
         """Read the lines of a log."""
-        self._text, pieces = text, [*log_pieces(text)]
-        for number, piece in enumerate(pieces):
+        lines = [*pieces_and_lines(text)]
+        for number, (piece, raw) in enumerate(lines):
             line = piece[:MAX_PIECE].lower()
             told = _told_by(line)
             if not (told.is_sign or self._in_traceback or self._reader or self._frame is not None):
@@ -251,20 +249,20 @@ class _Evidence:
                 if any(each.category in _RETRIED_CATEGORIES for each in last):
                     self.found = [each for each in self.found if each not in last]
             if begins_traceback(line):
-                self._is_ignored = number > 0 and IGNORED.match(pieces[number - 1].lower()) is not None
+                self._is_ignored = number > 0 and IGNORED.match(lines[number - 1][0].lower()) is not None
             is_ignored = self._is_ignored and (self._in_traceback or ends_traceback)
             if is_source or is_ignored or IGNORED.match(line) or _is_harmless(line, told):
                 continue
-            self._add(piece, line, told, ends_traceback)
+            self._add(piece, raw, told, ends_traceback)
             if self._reader is None and (self.found or self.unnamed):
                 self._reader = ProgressReader()
-                self._reader.read_text("\n".join(pieces[: number + 1]))
+                self._reader.read_text("\n".join(piece for piece, _ in lines[: number + 1]))
 
-    def _add(self, piece: str, line: str, told: _Told, ends_traceback: bool) -> None:
+    def _add(self, piece: str, raw: str, told: _Told, ends_traceback: bool) -> None:
+        line = piece[:MAX_PIECE].lower()
         if told.signatures or told.exception or ends_traceback or "xid" in line:
             is_warning, is_averted = (pattern.search(line) is not None for pattern in (_WARNS, _AVERTED))
-            self._at = max(self._at, self._text.find(piece[:200], self._at)) if ends_traceback else self._at
-            is_uncaught = ends_traceback and _UNCAUGHT.search(self._text, self._at - 20, self._at) is not None
+            is_uncaught = ends_traceback and _UNCAUGHT.search(launcher_prefix(raw)) is not None
             for each in (
                 _read_xid(line),
                 _read_signatures(line, told.signatures),
@@ -279,7 +277,7 @@ class _Evidence:
                     level = table.WARNED if is_weak else each.level
                     if each.level in (table.CASCADE, table.SUMMARY) and not self.found and self._late < _STDIO_BUFFER:
                         self.found += self._uncaught
-                    seen = each._replace(level=level, piece=piece, is_uncaught=is_uncaught)
+                    seen = each._replace(level=level, piece=piece, raw=raw, is_uncaught=is_uncaught)
                     is_waited_for = seen.category == "time_limit" and _WAITS.search(line)
                     if is_averted and seen.category in _OF_PARTS and not is_waited_for:
                         self._of_parts[seen.category] = seen  # it counts if a signal follows at once

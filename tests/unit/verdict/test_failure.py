@@ -112,6 +112,8 @@ def test_of_two_roots_the_first_is_the_root() -> None:
 def test_the_rank_that_wrote_the_root_is_named() -> None:
     assert classify_failure(f"[rank12]: ValueError: bad batch\n{WATCHDOG}").rank == 12
     assert classify_failure(WATCHDOG).rank == 3
+    again = "[rank1]: ValueError: bad batch\nResuming from step_20\n[rank5]: ValueError: bad batch"
+    assert classify_failure(again).rank == 5
 
 
 # ---------------------------------------------------------------- what is no evidence

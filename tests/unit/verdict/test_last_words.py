@@ -260,6 +260,17 @@ def test_steps_that_another_rank_prints_late_do_not_cancel_an_uncaught_exception
     assert classify_failure(f"{STEPS}{traceback(OOM)}{MORE}").category == "none"
 
 
+def test_an_exception_that_was_caught_before_hides_no_uncaught_one_of_the_same_words() -> None:
+    caught, killed = traceback("ValueError: bad shard"), "Sending process 71 closing signal SIGTERM\n"
+    for last in ("ValueError: bad shard", "\x1b[31mValueError\x1b[0m: bad shard"):
+        died = "".join(f"[rank3]: {line}\n" for line in traceback(last).splitlines())
+        found = classify_failure(f"{STEPS}{caught}{MORE}\n{died}step 500 loss 0.27\n{killed}")
+        assert (found.category, found.rank) == ("python_exception", 3), last
+    died = "".join(f"[rank3]: {line}\n" for line in traceback("KeyError: 'x'").splitlines())
+    coloured = caught.replace("ValueError", "\x1b[31mValueError\x1b[0m")
+    assert classify_failure(f"{STEPS}{died}Resuming from step_2\n{coloured}{MORE}\n{killed}").category == "sigterm"
+
+
 @pytest.mark.parametrize(
     ("line", "category"),
     [
