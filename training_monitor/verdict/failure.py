@@ -81,6 +81,7 @@ _ERRORLIKE = regex(
 )
 _STDIO_BUFFER = 8192
 _UNCAUGHT = regex(r"\[rank\d{1,5}\]: \Z")  # PyTorch writes this before each line of an exception that ends a rank
+_TO_ZERO = str.maketrans("123456789", "000000000")
 _RANK = regex(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
 
 _TOKEN = regex(r"\\.|\{[\d,]+\}|\[(?:\\.|[^\]\\])+\]|\d")  # of a pattern: escape, repeat, set of characters, digit
@@ -218,6 +219,7 @@ class _Evidence:
         self._is_chained = self._in_traceback = self._is_ignored = False
         self._decrees = list[_Found]()  # those that only steps of their grace period follow
         self._of_parts = dict[str, _Found]()  # since the last step, by category
+        self._prefix = ""  # what stands before each line of the present traceback, its digits as zeros
         self._frame: int | None = None  # the column of `File "...", line N`: what is deeper below is source code
         self._reader: ProgressReader | None = None  # from the first evidence on
         self._uncaught = list[_Found]()  # of a rank that died; others may print late what they printed before that
@@ -226,22 +228,25 @@ class _Evidence:
     def read(self, text: str) -> None:
         """Read the lines of a log."""
         lines = [*pieces_and_lines(text)]
-        for number, (piece, raw) in enumerate(lines):
+        for number, (whole, raw) in enumerate(lines):
+            head = self._prefix_length(whole)
+            piece = whole[head:]
             line = piece[:MAX_PIECE].lower()
             told = _told_by(line)
             if not (told.is_sign or self._in_traceback or self._reader or self._frame is not None):
                 continue
             is_source, ends_traceback = self._is_source(line), self._follow_traceback(line)
+            is_uncaught = ends_traceback and _UNCAUGHT.search(launcher_prefix(raw) + whole[:head]) is not None
             if self._reader:
                 begins, before = told.new_attempt and not _ERRORLIKE.search(line), self._position()
-                if begins or self._moves(piece):
+                if begins or self._moves(whole):
                     decrees = [each for each in (*self._decrees, *self.found) if each.level == table.DECREED]
                     is_new = begins or self._position() < before
                     self._decrees = [] if is_new else decrees
                     if is_new or self.found:
                         all_died = not is_new and all(each.is_uncaught for each in self.found)
                         self._uncaught, self._late = self.found if all_died else [], 0
-                    self._late += len(piece)
+                    self._late += len(whole)
                     self.found, self._of_parts, self.unnamed, self._chain = [], {}, "", 0
             if told.retried and not _ADVICE.search(line):
                 self.unnamed = ""
@@ -253,16 +258,15 @@ class _Evidence:
             is_ignored = self._is_ignored and (self._in_traceback or ends_traceback)
             if is_source or is_ignored or IGNORED.match(line) or _is_harmless(line, told):
                 continue
-            self._add(piece, raw, told, ends_traceback)
+            self._add(piece, raw, told, ends_traceback, is_uncaught)
             if self._reader is None and (self.found or self.unnamed):
                 self._reader = ProgressReader()
                 self._reader.read_text("\n".join(piece for piece, _ in lines[: number + 1]))
 
-    def _add(self, piece: str, raw: str, told: _Told, ends_traceback: bool) -> None:
+    def _add(self, piece: str, raw: str, told: _Told, ends_traceback: bool, is_uncaught: bool) -> None:
         line = piece[:MAX_PIECE].lower()
         if told.signatures or told.exception or ends_traceback or "xid" in line:
             is_warning, is_averted = (pattern.search(line) is not None for pattern in (_WARNS, _AVERTED))
-            is_uncaught = ends_traceback and _UNCAUGHT.search(launcher_prefix(raw)) is not None
             for each in (
                 _read_xid(line),
                 _read_signatures(line, told.signatures),
@@ -317,6 +321,13 @@ class _Evidence:
         self._frame = None
         return False
 
+    def _prefix_length(self, line: str) -> int:
+        """Return where a line of a traceback begins, behind what a logger or a collector wrote before each of them."""
+        if not (self._in_traceback and self._prefix):
+            return 0
+        length = len(self._prefix)
+        return length if line[:length].lower().translate(_TO_ZERO) == self._prefix else 0
+
     def _follow_traceback(self, line: str) -> bool:
         """Return whether a line ends a traceback; of a chain of exceptions, the last one counts."""
         if chained := _CHAINED.search(line):
@@ -329,6 +340,7 @@ class _Evidence:
         if begins_traceback(line):
             self._chain = self._chain if self._is_chained else len(self.found)
             self._is_chained, self._in_traceback = False, True
+            self._prefix = line[: line.index("traceback (most")].translate(_TO_ZERO)
             return False
         was_inside = self._in_traceback
         self._in_traceback = was_inside and (not line[:1] or line[0] in " |+")

@@ -272,6 +272,35 @@ def test_an_exception_that_was_caught_before_hides_no_uncaught_one_of_the_same_w
 
 
 @pytest.mark.parametrize(
+    "prefix",
+    [
+        "May  4 05:06:07 ",
+        "May  4 05:06:07 box fit[71]: ",
+        "[05:06:07] ",
+        "fit-7b-1 | ",
+        "fit-0 › ",
+        "1,2 | ERROR | err | ",
+    ],
+)
+def test_a_traceback_is_read_behind_any_prefix_of_all_its_lines(prefix: str) -> None:
+    def logged(text: str) -> str:
+        return "".join(
+            f"{prefix.replace('7', str(number % 10))}{line}\n" for number, line in enumerate(text.splitlines())
+        )
+
+    for last, category in (
+        ("KeyError: 'x'", "python_exception"),
+        ("shop.sale.Closed: no more", "runtime_error"),
+        (f"KeyError: 'x'\n\nDuring handling of the above exception:\n\n{traceback(OOM)}", "cuda_oom"),
+    ):
+        found = classify_failure(logged(f"{STEPS}{traceback(last)}"))
+        assert (found.category, found.evidence) == (category, last.splitlines()[-1]), last
+        assert classify_failure(logged(f"{STEPS}{traceback(last)}{MORE}")).category in ("none", "unknown"), last
+    died = "".join(f"[rank3]: {line}\n" for line in traceback("KeyError: 'x'").splitlines())
+    assert classify_failure(logged(f"{STEPS}{died}step 300 loss 0.3\nclosing signal SIGTERM")).rank == 3
+
+
+@pytest.mark.parametrize(
     ("line", "category"),
     [
         ('Script done on 2026-03-04 05:06:07+00:00 [COMMAND_EXIT_CODE="1"]', "exit_status"),
