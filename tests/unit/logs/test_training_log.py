@@ -555,6 +555,9 @@ PREFIXES = [
     "[rank0]: ",
     "i.pretrain/0 [default0]:",
     "[pod/a-0/main] ",
+    "Mar  2 04:05:06 ",
+    "Mar 12 04:05:06 box fit.sh[91]: ",
+    "2026-03-02T04:05:06+0000 box fit[91]: ",
 ]
 
 
