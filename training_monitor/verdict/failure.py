@@ -45,6 +45,7 @@ _RETRIED = regex(
     r"|^(?!.{0,80}\b(?:tip|hint|try|consider|options?|need|fix|suggest|by)\b).{0,80}\b(?:reduc|decreas|lower|halv)(?:ing|ed)"
     r" .{0,20}batch.{0,30}\b(?:to|from)\W{0,3}\d"
 )
+_UNCHOSEN = regex(r"\bignoring this choice\b")  # of a kernel, which the line before reports as failed
 _RETRIED_CATEGORIES = ("network_error", "nccl_network_error", "cuda_oom")
 _NEW_ATTEMPT = regex(
     r"\brunning training\b|running entrypoint|starting with jobenvironment|restarting (?:the )?worker group"
@@ -65,6 +66,11 @@ _FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
 _SOURCE = regex(r"\s*(?:-{1,9}> ?\d+ |[│❱╭╰]|raise |\d+ +(?:raise|assert|if|except|return) )")
 _NAMED = regex(r"\W{0,3}[\w.]{2,120}(?::|$)")
 _WARNS = regex(r"^(?!warning {2,9}\w).{0,80}?(?:\bwarning\b|[\[|] ?warn ?[\]|])")
+# A loss scaler skips a step with such a gradient
+_SCALED = regex(
+    r"(?!.*loss\W{1,6}(?:is )?-?(?:nan|inf)).*\bloss\W{1,6}(?!0+(?:\.0*)?(?:\D|$))\d"
+    r".*\bgrad(?:ient)?[ _-]?norm\W{1,6}nan\b"
+)
 _XID_FATAL = regex(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
 _EXCEPTION = regex(
     r"^(?:.{0,160}\] |.{0,160}\b(?:error ?message|reason: error|caused by)\b)?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
@@ -186,9 +192,9 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
 
 def is_warning(failure: Failure) -> bool:
     """Return whether only a warning speaks for a failure."""
-    found = _read(failure.evidence)[0]
+    found, line = _read(failure.evidence)[0], failure.evidence.lower()
     is_weak = found is not None and (found.level == table.WARNED or found.category == "nccl_network_error")
-    return is_weak and _WARNS.search(failure.evidence.lower()) is not None
+    return is_weak and (_WARNS.search(line) or _SCALED.match(line)) is not None
 
 
 def _read(text: str) -> tuple[_Found | None, str]:
@@ -248,6 +254,9 @@ class _Evidence:
                         self._uncaught, self._late = self.found if all_died else [], 0
                     self._late += len(whole)
                     self.found, self._of_parts, self.unnamed, self._chain = [], {}, "", 0
+            if self.found and _UNCHOSEN.search(line):
+                self.unnamed, last = "", self.found[-1].piece
+                self.found = [each for each in self.found if each.piece != last]
             if told.retried and not _ADVICE.search(line):
                 self.unnamed = ""
                 last = [each for each in self.found if each.piece == self.found[-1].piece]
@@ -278,6 +287,7 @@ class _Evidence:
                         of_parts = [one for one in self._of_parts.values() if kills or one.level == table.DECREED]
                         self.found += self._decrees + of_parts
                     is_weak = is_warning and table.DECREED < each.level < table.DEATH
+                    is_weak = is_weak or (each.category == "loss_nan" and _SCALED.match(line) is not None)
                     level = table.WARNED if is_weak else each.level
                     if each.level in (table.CASCADE, table.SUMMARY) and not self.found and self._late < _STDIO_BUFFER:
                         self.found += self._uncaught

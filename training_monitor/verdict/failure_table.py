@@ -464,7 +464,8 @@ SIGNATURES = tuple(
          r"|no such (?:option|command)|missing (?:option|argument|command)|invalid value for|got unexpected)"
          r"|hydra.{0,40}exception|yaml\.\w+\.\w*error|could not override|omegaconf|validationerror"
          r"|main process exited, code=exited, status=2[0-3]\d/(?!exec|n/a)[a-z]"  # systemd could not set up the unit
-         r"|^in '.{0,80}': could not find|could not find '.{0,80}' in|failed to parse|duplicate key"),
+         r"|^in '.{0,80}': could not find|could not find '.{0,80}' in|duplicate key"
+         r"|failed to parse .{0,60}\b(?:config\w{0,12}|ya?ml|toml|arg(?:ument)?s?|options?|overrides?|flags?)\b"),
         (EXCEPTION, "permission_denied",
          r"permission denied"),
         (EXCEPTION, "missing_file",
@@ -619,7 +620,7 @@ NEVER = (
     r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm|(?:revert|fall)ing (?:back )?to poll"
     r"|(?:install|regist|enabl)\w{0,12} .{0,60}\bsig(?:term|usr1)\b"
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)|(?:fail|could not|unable).{0,200}[.,;] +trying "
-    r"|nan or inf found in input tensor|pip's dependency resolver|not a git repository"
+    r"|nan or inf found in input tensor|\bfor benchmark choice\b|pip's dependency resolver|not a git repository"
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
     r"|^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceed|\becc\b|\bxid\b|gpu is lost"
     r"|fallen off|requires reset"
@@ -654,6 +655,7 @@ AVERTED = (
     r"|using (?:(?!\d)[^)]*$|.{0,80} instead\b)|[a-z]{3,12}ing (?:disabled|anyway|in offline))"
     r"|\b(?:remov|delet)(?:ed|ing)\b.{0,20}\b(?:corrupt|incomplete|damaged)|\b(?:no|not) (?:nan|inf|preempted)\b"
     r"|\bscale (?:is |was )?(?:reduced|lowered|decreased))"
+    r"|[,;.] continuing (?:the )?(?:training|run)\b(?!.*\b(?:from|fail|abort|exit))"
 )
 
 # Xid -> action: NVIDIA's Xid catalog (immediate action), as it applies to the owner of a job.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training_monitor.verdict import failure_table as table
-from training_monitor.verdict.failure import classify_failure
+from training_monitor.verdict.failure import classify_failure, is_warning
 
 BAR = "\rTraining:  22%|██▏       | 412/1875 [33:10<1:57:42,  4.83s/it, loss=0.83]"
 STEPS = "step 100 loss 0.31\nstep 200 loss 0.30\n"
@@ -298,6 +298,38 @@ def test_a_traceback_is_read_behind_any_prefix_of_all_its_lines(prefix: str) -> 
         assert classify_failure(logged(f"{STEPS}{traceback(last)}{MORE}")).category in ("none", "unknown"), last
     died = "".join(f"[rank3]: {line}\n" for line in traceback("KeyError: 'x'").splitlines())
     assert classify_failure(logged(f"{STEPS}{died}step 300 loss 0.3\nclosing signal SIGTERM")).rank == 3
+
+
+def test_a_gradient_that_a_loss_scaler_skips_is_no_cause() -> None:
+    for line in ("{'loss': 2.25, 'grad_norm': nan, 'epoch': 0.01}", "step 300 | loss: 2.25 | grad norm: nan"):
+        assert classify_failure(f"{STEPS}{line}\n{traceback(OOM)}").category == "cuda_oom"
+        assert is_warning(classify_failure(f"{STEPS}{line}\n"))
+    for line in ("{'loss': 0.0, 'grad_norm': nan}", "loss: nan | grad norm: nan", "grad_norm: nan"):
+        found = classify_failure(f"{STEPS}{line}\n{traceback('ValueError: bad weights')}")
+        assert found.category == "loss_nan" and not is_warning(found), line
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "E0304 05:06:07.1 7 torch/_inductor/select_algorithm.py:9] Exception out of resource: shared memory, Required: 9"
+        " for benchmark choice TritonTemplateCaller(x)",
+        "Runtime error during autotuning: \nout of resource: shared memory, Required: 9. \nIgnoring this choice.",
+        "could not upload the weights, continuing training (HTTPError: 500 Server Error)",
+        "12 of 256 answers failed to parse",
+    ],
+)
+def test_what_work_goes_on_after_hides_no_exception(lines: str) -> None:
+    assert classify_failure(f"{STEPS}{lines}\n{traceback('KeyError: 3')}").evidence == "KeyError: 3"
+    assert classify_failure(f"{STEPS}{lines}\n").category in ("none", "unknown")
+
+
+def test_a_setting_that_cannot_be_parsed_is_a_wrong_configuration() -> None:
+    assert classify_failure("error: failed to parse the config file run.yaml").category == "bad_configuration"
+    lost = "GPU 3 has fallen off the bus, continuing training on 7 GPUs"
+    assert classify_failure(f"{STEPS}{lost}").category == "gpu_lost"
+    full = "save failed, continuing training is impossible, aborting: No space left on device"
+    assert classify_failure(f"{STEPS}{full}").category == "disk_full_or_storage"
 
 
 @pytest.mark.parametrize(
