@@ -65,7 +65,9 @@ _STATES = regex(r"\s*\|.*\|\s*|.*\b[1-9]\d* running\b.*")  # of tasks: a row of 
 _FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
 _SOURCE = regex(r"\s*(?:-{1,9}> ?\d+ |[│❱╭╰]|raise |\d+ +(?:raise|assert|if|except|return) )")
 _NAMED = regex(r"\W{0,3}[\w.]{2,120}(?::|$)")
-_WARNS = regex(r"^(?!warning {2,9}\w).{0,80}?(?:\bwarning\b|[\[|] ?warn ?[\]|])")
+_WARNS = regex(
+    r"^(?!warning {2,9}\w).{0,80}?(?:\bwarning\b|[\[|] ?warn ?[\]|]|: w [\w/.-]{1,80}\.(?:cc|cu|h|py):\d|\[nemo w )"
+)
 # A loss scaler skips a step with such a gradient
 _SCALED = regex(
     r"(?!.*loss\W{1,6}(?:is )?-?(?:nan|inf)).*\bloss\W{1,6}(?!0+(?:\.0*)?(?:\D|$))\d"
@@ -255,8 +257,8 @@ class _Evidence:
                     self._late += len(whole)
                     self.found, self._of_parts, self.unnamed, self._chain = [], {}, "", 0
             if self.found and _UNCHOSEN.search(line):
-                self.unnamed, last = "", self.found[-1].piece
-                self.found = [each for each in self.found if each.piece != last]
+                self.unnamed, unchosen = "", self.found[-1].piece
+                self.found = [each for each in self.found if each.piece != unchosen]
             if told.retried and not _ADVICE.search(line):
                 self.unnamed = ""
                 last = [each for each in self.found if each.piece == self.found[-1].piece]
@@ -291,6 +293,8 @@ class _Evidence:
                     level = table.WARNED if is_weak else each.level
                     if each.level in (table.CASCADE, table.SUMMARY) and not self.found and self._late < _STDIO_BUFFER:
                         self.found += self._uncaught
+                    if each.category == "network_error" and line.startswith("wandb: "):
+                        level = max(level, table.HANDLED)  # its client goes on
                     seen = each._replace(level=level, piece=piece, raw=raw, is_uncaught=is_uncaught)
                     is_waited_for = seen.category == "time_limit" and _WAITS.search(line)
                     if is_averted and seen.category in _OF_PARTS and not is_waited_for:

@@ -196,6 +196,7 @@ _JOB = r"(?:\[\d+\] ?[+-]?\s+(?:\d+\s+)?|(?<!\d)\d+ ?行?\s?[:：]\s*\d+\s+|^\W*
 _TIME = (
     r"(?:wall(?:clock)? ?time|time limit|run time|\bmax(?:imum)?[ _]?(?:run|execution)[ _]?time)"
 )
+_TOOL = r"^(?:/\S{1,40}/)?(?:rm|cp|mv|ls|cat|ln|mkdir|rmdir|chmod|chown|touch|stat|du|find|tar|head|tail|sysctl): "
 _FATAL = r"(?<!non)(?<!non-)(?<!non )fatal"
 
 
@@ -334,7 +335,8 @@ SIGNATURES = tuple(
          r"|(?:checkpoint|ckpt)\b.{0,160}\b(?:corrupt|truncated|incomplete|damaged|checksum|crc)"
          r"|\b(?:corrupt|truncated|incomplete|damaged)(?:ed)? .{0,60}(?:checkpoint|ckpt|\.distcp|\.safetensors|\.pt"
          r"\b)|dataloss(?:error)?: .{0,120}(?:checksum|truncat|corrupt|unable to open table)"
-         r"|checksum does not match|checkpointexception.{0,80}(?:missing|failed)|\bfile is truncated"
+         r"|checksum does not match|checkpointexception.{0,80}(?:missing|failed)"
+         r"|(?<!image )\bfile is truncated"
          r"|truncated file: eof|unable to load weights"
          r"|central directory|data_loss\b|checksum verification failed|digest mismatch"
          r"|invalid ndarray file format"),
@@ -401,7 +403,7 @@ SIGNATURES = tuple(
          r"|driver/library version mismatch|cuda driver version is insufficient"
          r"|found no nvidia driver|forward compatibility was attempted|unsupported display driver|version `?glibc"
          r"|cannot open shared object file|invalid device ordinal"
-         r"|nvidia-smi: (?:command )?not found|torch not compiled with cuda|cuda error: invalid device function"
+         r"|torch not compiled with cuda|cuda error: invalid device function"
          r"|was not compiled with|not compiled with cuda|requires python"
          r"|exec format error|symbol lookup error|cuda is not available|not built with"
          r"|torch\.cuda\.is_available\(\) is false|the nvidia driver on your system is too old|ncclinvalidusage"
@@ -432,6 +434,13 @@ SIGNATURES = tuple(
          r"|no route to host|internal server error|requesttimeout|throttlingexception|operation timed out"
          r"|network error|an error occurred \((?:500|503|internalerror)|\(slowdown\)|couldn\'t connect to"
          r"|could not connect to|check your internet connection|couldn\'t reach|cannot connect to"),
+        # ------------------------------------------------ a tool that a script calls before or after the training
+        (HANDLED, "environment",
+         r"nvidia-smi: (?:command )?not found"),
+        (HANDLED, "missing_file",
+         rf"{_TOOL}.{{0,300}}no such file or directory"),
+        (HANDLED, "permission_denied",
+         rf"{_TOOL}.{{0,300}}permission denied"),
         # ------------------------------------------------ an error in the process itself
         (EXCEPTION, "cuda_error",
          r"illegal memory access|memory access fault by gpu|cudaerrorillegaladdress|cuda_error_illegal_address"
@@ -448,7 +457,8 @@ SIGNATURES = tuple(
          r"|input type .{0,60} and weight type .{0,60} should be the same"
          r"|arguments are located on different (?:gpu|device)s|can't convert cuda:\d+ device type tensor to numpy"),
         (EXCEPTION, "checkpoint_mismatch",
-         r"error\(s\) in loading state_dict|(?:missing|unexpected) key\S{0,4} in .{0,30}state_?dict|size mismatch for"
+         r"error\(s\) in loading state_dict|(?:missing|unexpected) key\S{0,4} in .{0,30}state_?dict(?!\W{1,4}\[\])"
+         r"|size mismatch for"
          r"|loaded state dict (?:has a different|contains a parameter group)"),
         (EXCEPTION, "dtype_mismatch",
          r"expected .{0,60}(?:scalar type|dtype)|to have the same dtype|not implemented for '?(?:half|bfloat16|float"
@@ -621,6 +631,8 @@ NEVER = (
     r"|(?:install|regist|enabl)\w{0,12} .{0,60}\bsig(?:term|usr1)\b"
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)|(?:fail|could not|unable).{0,200}[.,;] +trying "
     r"|nan or inf found in input tensor|\bfor benchmark choice\b|pip's dependency resolver|not a git repository"
+    r"|from ld_preload cannot be preloaded|xla_bridge(?::\d{1,5})?: ?unable to initialize backend"
+    r"|^(?!.{0,300}(?:error|exception)\b).{0,300}\bhttp/\d(?:\.\d)?\"? [1-5]\d\d\b"  # a request's line
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
     r"|^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceed|\becc\b|\bxid\b|gpu is lost"
     r"|fallen off|requires reset"
@@ -655,6 +667,7 @@ AVERTED = (
     r"|using (?:(?!\d)[^)]*$|.{0,80} instead\b)|[a-z]{3,12}ing (?:disabled|anyway|in offline))"
     r"|\b(?:remov|delet)(?:ed|ing)\b.{0,20}\b(?:corrupt|incomplete|damaged)|\b(?:no|not) (?:nan|inf|preempted)\b"
     r"|\bscale (?:is |was )?(?:reduced|lowered|decreased))"
+    r"|[,;.] +(?:starting|training) (?:from scratch|fresh)\b|[,;.] +skipped (?:the |this )?(?:batch|sample|step)\b"
     r"|[,;.] continuing (?:the )?(?:training|run)\b(?!.*\b(?:from|fail|abort|exit))"
 )
 

@@ -312,16 +312,46 @@ def test_a_gradient_that_a_loss_scaler_skips_is_no_cause() -> None:
 @pytest.mark.parametrize(
     "lines",
     [
-        "E0304 05:06:07.1 7 torch/_inductor/select_algorithm.py:9] Exception out of resource: shared memory, Required: 9"
-        " for benchmark choice TritonTemplateCaller(x)",
+        "E0304 05:06:07.1 7 torch/_inductor/select_algorithm.py:9] Exception out of resource: shared memory,"
+        " Required: 9 for benchmark choice TritonTemplateCaller(x)",
         "Runtime error during autotuning: \nout of resource: shared memory, Required: 9. \nIgnoring this choice.",
         "could not upload the weights, continuing training (HTTPError: 500 Server Error)",
         "12 of 256 answers failed to parse",
+        "ERROR: ld.so: object 'a' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.",
+        "INFO:jax._src.xla_bridge:Unable to initialize backend 'tpu': libtpu.so: cannot open shared object file",
+        '10.0.0.7:5121 - "POST /score HTTP/1.1" 503 Service Unavailable',
+        'HTTP Request: POST http://judge/v1 "HTTP/1.1 429 Too Many Requests"',
+        "no checkpoint in /ckpt: No such file or directory, starting from scratch",
+        "CUDA out of memory, skipped batch",
+        "unexpected keys in state_dict: []",
+        "A matching Triton is not available, some optimizations will not be enabled\n"
+        "Traceback (most recent call last):\n  File 'a.py', line 5\nModuleNotFoundError: No module named 'triton'",
     ],
 )
 def test_what_work_goes_on_after_hides_no_exception(lines: str) -> None:
     assert classify_failure(f"{STEPS}{lines}\n{traceback('KeyError: 3')}").evidence == "KeyError: 3"
     assert classify_failure(f"{STEPS}{lines}\n").category in ("none", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("line", "category"),
+    [
+        ("nvidia-smi: command not found", "environment"),
+        ("rm: cannot remove '/tmp/a': No such file or directory", "missing_file"),
+        ("mkdir: cannot create directory '/scratch': Permission denied", "permission_denied"),
+        ("wandb: ERROR Error while calling W&B API: internal server error (<Response [500]>)", "network_error"),
+        ("2026-03-04 05:06:07.1: W tsl/dso_loader.cc:64] libnvinfer.so: cannot open shared object file", "environment"),
+        ("[NeMo W 2026-03-04 05:06:07 bert:29] it was not imported: No module named 'mega'", "missing_module"),
+    ],
+)
+def test_what_a_tool_or_a_warning_says_counts_only_alone(line: str, category: str) -> None:
+    assert classify_failure(f"{STEPS}{line}\n{traceback('KeyError: 3')}").evidence == "KeyError: 3"
+    assert classify_failure(f"{STEPS}{line}\n").category == category
+
+
+def test_a_damaged_image_is_no_damaged_checkpoint() -> None:
+    assert classify_failure("OSError: image file is truncated (7 bytes not processed)").category == "runtime_error"
+    assert classify_failure("OSError: file is truncated").category == "checkpoint_corrupt"
 
 
 def test_a_setting_that_cannot_be_parsed_is_a_wrong_configuration() -> None:
