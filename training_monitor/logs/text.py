@@ -54,11 +54,12 @@ _MESSAGE_PREFIX = regex(
 )
 _MESSAGE_SIGNS = regex(r"[\s|>:;=*#\-]{0,40}")
 _CLOCK = regex(r"(?:(\d{1,5}) days?,? )?(?:(\d{1,6}):)?(\d{1,6}):(\d\d(?:\.\d{1,9})?)")
-# Before the traceback of an exception that ends nothing
+# Before the traceback of an exception that ends nothing; beside the training: that ends at most its thread
 IGNORED = regex(
     r"\W*(?:exception ignored (?:in|on)\b|logging error -|\w{1,9} exception was never|future: <"
     r"|.{0,80}\ba matching triton is not available)"
 )
+BESIDE = regex(rf"{IGNORED.pattern}|\W*(?:exception in thread\b|error in atexit\b)")
 _COUNT = regex(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,3})?)([kKMG]?)")
 _THOUSANDS = {"": 1, "k": 1000, "m": 10**6, "g": 10**9}
 _SPOKEN = regex(r"(\d{1,9}(?:\.\d{1,9})?) ?(d|h|m|s)[a-z]{0,6}", re.IGNORECASE | re.ASCII)

@@ -28,7 +28,7 @@ from training_monitor.logs.parts import (
     told_by,
 )
 from training_monitor.logs.repeats import Repeats
-from training_monitor.logs.text import IGNORED, begins_traceback
+from training_monitor.logs.text import BESIDE, begins_traceback
 
 _MOVES = ("step", "epoch_step", "epoch", "loss")  # what shows that a training goes on
 # Fields of `Progress` whose values decide how later pieces are read
@@ -185,7 +185,7 @@ class ProgressReader:
 
     def _read_words(self, line: str, told: Told) -> None:
         was_ignored = self.is_ignored and begins_traceback(line)
-        self.is_ignored = IGNORED.match(line) is not None
+        self.is_ignored = BESIDE.match(line) is not None
         if told.restart and not (self.is_ignored or was_ignored):
             self._change({"finished": None})
             self.job = self.after_job = self.other_total = None

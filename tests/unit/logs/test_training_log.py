@@ -582,6 +582,9 @@ def test_a_script_that_prints_its_end_after_an_exception_is_not_finished() -> No
     assert parse_progress(f"step 9/9 loss 0.5\n{TRACEBACK}{launcher}").finished is True
     at_exit = "Exception ignored in: <function f at 0x7f>\nTraceback (most recent call last):\nOSError: closed\n"
     assert parse_progress(f"step 9/9 loss 0.5\nTraining finished.\n{at_exit}").finished is True
+    for beside in ("Exception in thread Thread-7 (drain):", "Error in atexit._run_exitfuncs:"):
+        ends = at_exit.replace("Exception ignored in: <function f at 0x7f>", beside)
+        assert parse_progress(f"step 9/9 loss 0.5\nTraining finished.\n{ends}").finished is True
     of_logging = f"--- Logging error ---\n{TRACEBACK}Call stack:\n"
     assert parse_progress(f"step 9/9 loss 0.5\n{of_logging}Training finished.").finished is True
     assert parse_progress(f"step 9/9 loss 0.5\nTraining finished.\n{at_exit}{TRACEBACK}").finished is None
