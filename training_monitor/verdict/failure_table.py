@@ -533,6 +533,7 @@ SIGNATURES = tuple(
          r"|peer .{0,60}(?:closed|disconnected|left|unreachable)|nccl error|unhandled cuda error"
          r"|software caused connection abort|libfabric.{0,60}(?:error|failed)"
          r"|(?<![a-z])(?:lib)?efa.{0,40}(?:error|fail)"
+         r"|jax distributed service detected fatal errors|tasks are unhealthy \(stopped sending heartbeats\)"
          r"|net/ofi.{0,80}(?:error|fail|timeout)|distbackenderror|distnetworkerror|collective .{0,40}abort"
          r"|node unreachable"),
         # ------------------------------------------------ the launcher's summary

@@ -349,6 +349,13 @@ def test_what_a_tool_or_a_warning_says_counts_only_alone(line: str, category: st
     assert classify_failure(f"{STEPS}{line}\n").category == category
 
 
+def test_what_jax_says_of_other_tasks_is_a_lost_connection() -> None:
+    line = (
+        "F0304 05:06:07.1 7 client.h:77] Terminating process because the JAX distributed service detected fatal errors."
+    )
+    assert classify_failure(f"{STEPS}{line}").category == "nccl_network_error"
+
+
 def test_a_damaged_image_is_no_damaged_checkpoint() -> None:
     assert classify_failure("OSError: image file is truncated (7 bytes not processed)").category == "runtime_error"
     assert classify_failure("OSError: file is truncated").category == "checkpoint_corrupt"
