@@ -285,10 +285,14 @@ class SampleCounter:
 # ---------------------------------------------------------------- phases
 
 _PHASES = (
-    ("checkpoint", r"\b(?:saving|writing|uploading|consolidating)\b.{0,120}\b(?:checkpoint|ckpt|model|state|weights)"),
+    (
+        "checkpoint",
+        r"\b(?:saving|writing|uploading|consolidating)\b.{0,120}(?<![a-z])(?:checkpoint|ckpt|model|state|weights)",
+    ),
     (
         "evaluation",
-        r"\b(?:running|starting|beginning)\b.{0,40}\b(?:evaluation|validation|eval|inference)\b|\b(?:evaluat|validat)ing\b",
+        r"\b(?:running|starting|beginning)\b.{0,40}\b(?:evaluation|validation|eval|inference)\b|\b(?:evaluat|validat)ing\b"
+        r"|\b(?:validation|testing|sanity checking) dataloader \d",
     ),
     ("sampling", r"\b(?:generating|sampling)\b.{0,40}\b(?:samples?|images?|outputs?|completions?|rollouts?)\b"),
     ("compilation", r"\b(?:re)?compiling\b|\bcapturing cuda ?graphs?\b|\bautotuning\b"),

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from training_monitor.core.models import Progress
+from training_monitor.logs.events import find_phase
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
 
@@ -668,3 +669,12 @@ def test_a_bar_of_inner_epochs_or_behind_a_traceback_is_not_the_job() -> None:
     frame = '  File "/env/worker.py", line 937, in get##### | 37.0/37.0 [08:36<00:00, 3.90s/it]'
     found = parse_progress(f"Running step:   3%|#  | 1.00/36.0 [08:41<5:04:11, 521s/step]\n{frame}")
     assert (found.step, found.total_steps) == (1, 36)
+
+
+def test_the_last_line_names_the_phase() -> None:
+    for line, phase in (
+        ("Saving out/step_7/rank_0_model_states.pt...", "checkpoint"),
+        ("Validation DataLoader 0:  30%|###  | 3/10 [00:05<00:12,  5.8it/s]", "evaluation"),
+        ("saving the remodelled table", None),
+    ):
+        assert find_phase(f"step 7/9 loss 0.5\n{line}") == phase
