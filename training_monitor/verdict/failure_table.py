@@ -421,7 +421,8 @@ SIGNATURES = tuple(
          rf"|{_exited('130')}"),
         (CASCADE, "nccl_network_error",
          r"exited or there was a network error"
-         r"|(?:\bnccl warn|processgroup|\bgloo\b|distbackenderror).{0,400}(?:timed out|refused|no route|unreachable)"),
+         r"|(?:\bnccl warn|processgroup|\bgloo\b|distbackenderror).{0,400}"
+         r"(?:(?<!monitor )(?<!failed or )timed out|refused|no route|unreachable)"),
         (CAUSE, "network_error",
          r"\b(?:50[0234]|429) (?:server|client) error|gateway time-?out|bad gateway|service unavailable"
          r"|too many requests|max retries exceeded|maxretryerror|read ?timeout(?:error)?\b"
@@ -565,6 +566,7 @@ SECOND_HAND = frozenset("childfailederror enginedeaderror raytaskerror".split())
 FROM_OUTSIDE = (
     r"distbackenderror|distnetworkerror|nccl (?:error|communicator|watchdog)|unhandled (?:system|cuda) error"
     r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}error|signalexception|\bdied with <signals\."
+    r"|\bgloo/transport/.{0,80}\b(?:connection|timed out|timeout)\b"
 )
 
 # Categories of Python exceptions by their names; all others are `runtime_error`.

@@ -356,6 +356,18 @@ def test_what_jax_says_of_other_tasks_is_a_lost_connection() -> None:
     assert classify_failure(f"{STEPS}{line}").category == "nccl_network_error"
 
 
+def test_a_peer_that_gloo_misses_is_no_error_of_the_rank_that_misses_it() -> None:
+    closed = traceback("RuntimeError: [../gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:9")
+    assert classify_failure(f"{STEPS}{closed}").category == "nccl_network_error"
+    assert classify_failure(f"{STEPS}{closed}\nfailed (exitcode: -9) local_rank: 3").category == "killed_sigkill"
+
+
+def test_a_watchdog_that_times_out_is_no_lost_connection() -> None:
+    for said in ("Heartbeat monitor timed out!", "Some NCCL operations have failed or timed out."):
+        line = f"[rank7]:[E304 05:06:07.3 ProcessGroupNCCL.cpp:621] [Rank 7] {said}"
+        assert classify_failure(f"{STEPS}{line}").category == "nccl_timeout"
+
+
 def test_a_damaged_image_is_no_damaged_checkpoint() -> None:
     assert classify_failure("OSError: image file is truncated (7 bytes not processed)").category == "runtime_error"
     assert classify_failure("OSError: file is truncated").category == "checkpoint_corrupt"
