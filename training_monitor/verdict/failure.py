@@ -46,6 +46,7 @@ _RETRIED = regex(
     r" .{0,20}batch.{0,30}\b(?:to|from)\W{0,3}\d"
 )
 _UNCHOSEN = regex(r"\bignoring this choice\b")  # of a kernel, which the line before reports as failed
+_WENT_ON = regex(r"retr[yi]|trying|attempt|connected|recover|skip|ignor|fall(?:ing|s)? ?back|continu|warning")
 _RETRIED_CATEGORIES = ("network_error", "nccl_network_error", "cuda_oom")
 _NEW_ATTEMPT = regex(
     r"\brunning training\b|running entrypoint|starting with jobenvironment|restarting (?:the )?worker group"
@@ -267,7 +268,8 @@ class _Evidence:
             if begins_traceback(line):
                 self._is_ignored = number > 0 and IGNORED.match(lines[number - 1][0].lower()) is not None
             is_ignored = self._is_ignored and (self._in_traceback or ends_traceback)
-            if is_source or is_ignored or IGNORED.match(line) or _is_harmless(line, told):
+            is_raised = ends_traceback and told.exception and not _WENT_ON.search(line)
+            if is_source or is_ignored or IGNORED.match(line) or (not is_raised and _is_harmless(line, told)):
                 continue
             self._add(piece, raw, told, ends_traceback, is_uncaught)
             if self._reader is None and (self.found or self.unnamed):

@@ -368,6 +368,16 @@ def test_a_watchdog_that_times_out_is_no_lost_connection() -> None:
         assert classify_failure(f"{STEPS}{line}").category == "nccl_timeout"
 
 
+def test_an_exception_that_was_raised_counts_whatever_its_words_are() -> None:
+    for raised, category in (
+        ("ValueError: 0 errors allowed, 3 found", "python_exception"),
+        ("AssertionError: no failures expected", "assertion"),
+        ("KeyError: 'prompt': 7", "python_exception"),
+    ):
+        assert classify_failure(f"{STEPS}{traceback(raised)}").category == category, raised
+    assert classify_failure(f"{STEPS}{traceback('OSError: no route, will be retried')}").category != "runtime_error"
+
+
 def test_a_damaged_image_is_no_damaged_checkpoint() -> None:
     assert classify_failure("OSError: image file is truncated (7 bytes not processed)").category == "runtime_error"
     assert classify_failure("OSError: file is truncated").category == "checkpoint_corrupt"
