@@ -103,6 +103,11 @@ _WORDINGS = tuple(
             r"(?:^|(?<=\] ))\[(\d{1,9}), {0,9}(\d{1,12})\] (?=loss[:=]?\s?(?:\d|nan))",
             r"epoch \1 batch \2 ",
         ),
+        (
+            ("train loss ",),
+            r"^train loss (\d{1,12}) ([\d.]{1,20}|nan) grad norm (?=[\d.]{1,20} )",
+            r"step \1 loss \2 grad_norm ",
+        ),
         (("batch ",), r"(?:^|(?<=info ))\s{0,9}batch\s{1,9}(\d{1,12}):(?=\s[^\n]{0,300}\blr\b)", r"step \1:"),
         (("-- iter: ",), r"-- iter: (?=\d{1,12}/\d)", "-- samples "),
         (("tick ",), r"^tick (\d{1,12})(?=\s{1,12}kimg\b)", r"step \1"),
