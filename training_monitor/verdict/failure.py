@@ -45,6 +45,8 @@ _RETRIED = regex(
     r"|^(?!.{0,80}\b(?:tip|hint|try|consider|options?|need|fix|suggest|by)\b).{0,80}\b(?:reduc|decreas|lower|halv)(?:ing|ed)"
     r" .{0,20}batch.{0,30}\b(?:to|from)\W{0,3}\d"
 )
+_SERVER_BACK = regex(r"\bnfs: server (\S{1,80}) ok\b")
+_TRACKER = regex(r"^.{0,40}(?:^wandb: |\b(?:backoff:|clearml\.|mlflow\.|neptune\b|posthog\b))")  # its client goes on
 _UNCHOSEN = regex(r"\bignoring this choice\b")  # of a kernel, which the line before reports as failed
 _WENT_ON = regex(r"retr[yi]|trying|attempt|connected|recover|skip|ignor|fall(?:ing|s)? ?back|continu|warning")
 _RETRIED_CATEGORIES = ("network_error", "nccl_network_error", "cuda_oom")
@@ -257,9 +259,7 @@ class _Evidence:
                         self._uncaught, self._late = self.found if all_died else [], 0
                     self._late += len(whole)
                     self.found, self._of_parts, self.unnamed, self._chain = [], {}, "", 0
-            if self.found and _UNCHOSEN.search(line):
-                self.unnamed, unchosen = "", self.found[-1].piece
-                self.found = [each for each in self.found if each.piece != unchosen]
+            self._retract(line)
             if told.retried and not _ADVICE.search(line):
                 self.unnamed = ""
                 last = [each for each in self.found if each.piece == self.found[-1].piece]
@@ -275,6 +275,15 @@ class _Evidence:
             if self._reader is None and (self.found or self.unnamed):
                 self._reader = ProgressReader()
                 self._reader.read_text("\n".join(piece for piece, _ in lines[: number + 1]))
+
+    def _retract(self, line: str) -> None:
+        """Drop what a line says is over: a kernel that did not fit, a server that answers again."""
+        if self.found and _UNCHOSEN.search(line):
+            self.unnamed, unchosen = "", self.found[-1].piece
+            self.found = [each for each in self.found if each.piece != unchosen]
+        elif self.found and (back := _SERVER_BACK.search(line)):
+            missed = f"nfs: server {back[1]} not responding"
+            self.found = [each for each in self.found if missed not in each.piece.lower()]
 
     def _add(self, piece: str, raw: str, told: _Told, ends_traceback: bool, is_uncaught: bool) -> None:
         line = piece[:MAX_PIECE].lower()
@@ -295,8 +304,8 @@ class _Evidence:
                     level = table.WARNED if is_weak else each.level
                     if each.level in (table.CASCADE, table.SUMMARY) and not self.found and self._late < _STDIO_BUFFER:
                         self.found += self._uncaught
-                    if each.category == "network_error" and line.startswith("wandb: "):
-                        level = max(level, table.HANDLED)  # its client goes on
+                    if each.category == "network_error" and not ends_traceback and _TRACKER.match(line):
+                        level = max(level, table.HANDLED)
                     seen = each._replace(level=level, piece=piece, raw=raw, is_uncaught=is_uncaught)
                     is_waited_for = seen.category == "time_limit" and _WAITS.search(line)
                     if is_averted and seen.category in _OF_PARTS and not is_waited_for:

@@ -323,6 +323,7 @@ def test_a_gradient_that_a_loss_scaler_skips_is_no_cause() -> None:
         'HTTP Request: POST http://judge/v1 "HTTP/1.1 429 Too Many Requests"',
         "no checkpoint in /ckpt: No such file or directory, starting from scratch",
         "CUDA out of memory, skipped batch",
+        "nfs: server 10.0.0.9 not responding, still trying\nnfs: server 10.0.0.9 OK",
         "unexpected keys in state_dict: []",
         "A matching Triton is not available, some optimizations will not be enabled\n"
         "Traceback (most recent call last):\n  File 'a.py', line 5\nModuleNotFoundError: No module named 'triton'",
@@ -340,6 +341,7 @@ def test_what_work_goes_on_after_hides_no_exception(lines: str) -> None:
         ("rm: cannot remove '/tmp/a': No such file or directory", "missing_file"),
         ("mkdir: cannot create directory '/scratch': Permission denied", "permission_denied"),
         ("wandb: ERROR Error while calling W&B API: internal server error (<Response [500]>)", "network_error"),
+        ("ERROR:backoff:Giving up send(...) after 4 tries (requests.exceptions.ReadTimeout: x)", "network_error"),
         ("2026-03-04 05:06:07.1: W tsl/dso_loader.cc:64] libnvinfer.so: cannot open shared object file", "environment"),
         ("[NeMo W 2026-03-04 05:06:07 bert:29] it was not imported: No module named 'mega'", "missing_module"),
     ],
@@ -376,6 +378,12 @@ def test_an_exception_that_was_raised_counts_whatever_its_words_are() -> None:
     ):
         assert classify_failure(f"{STEPS}{traceback(raised)}").category == category, raised
     assert classify_failure(f"{STEPS}{traceback('OSError: no route, will be retried')}").category != "runtime_error"
+
+
+def test_a_file_server_is_missed_until_it_answers() -> None:
+    missed = f"{STEPS}nfs: server {{}} not responding, still trying\nnfs: server 10.0.0.9 OK"
+    assert classify_failure(missed.format("10.0.0.8")).category == "disk_full_or_storage"
+    assert classify_failure(missed.format("10.0.0.9")).category == "none"
 
 
 def test_a_damaged_image_is_no_damaged_checkpoint() -> None:
