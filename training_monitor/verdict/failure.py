@@ -51,7 +51,8 @@ _UNCHOSEN = regex(r"\bignoring this choice\b")  # of a kernel, which the line be
 _WENT_ON = regex(r"retr[yi]|trying|attempt|connected|recover|skip|ignor|fall(?:ing|s)? ?back|continu|warning")
 _RETRIED_CATEGORIES = ("network_error", "nccl_network_error", "cuda_oom")
 _NEW_ATTEMPT = regex(
-    r"\brunning training\b|running entrypoint|starting with jobenvironment|restarting (?:the )?worker group"
+    r"\brunning training\b|running entrypoint|starting with jobenvironment"
+    r"|(?:restarting (?:the )?|\] starting |rendezvous'ing )worker group"
     r"|\bresum(?:e|ed|ing) (?:\w{1,20} )?from\b|\bstarting (?:training|attempt \d)|\battempt \d+:? (?:started|begins)"
     r"|\brestart(?:ing|ed) (?:the )?(?:training|job|run)\b|\btrial \S{1,60} (?:finished|completed|started)\b"
 )

@@ -386,6 +386,14 @@ def test_a_file_server_is_missed_until_it_answers() -> None:
     assert classify_failure(missed.format("10.0.0.9")).category == "none"
 
 
+def test_an_agent_that_starts_its_workers_again_begins_a_new_attempt() -> None:
+    again = "I0304 05:06:07.1 7 torch/distributed/elastic/agent/server/api.py:706] [default] Starting worker group\n"
+    first = f"{again}{STEPS}{traceback('KeyError: 3')}\n"
+    assert classify_failure(first).evidence == "KeyError: 3"
+    assert classify_failure(f"{first}{again}").category == "none"
+    assert classify_failure(f"{first}{again}{traceback('OSError: lost')}").evidence == "OSError: lost"
+
+
 def test_a_damaged_image_is_no_damaged_checkpoint() -> None:
     assert classify_failure("OSError: image file is truncated (7 bytes not processed)").category == "runtime_error"
     assert classify_failure("OSError: file is truncated").category == "checkpoint_corrupt"
