@@ -303,7 +303,8 @@ class _Evidence:
                     is_weak = is_warning and table.DECREED < each.level < table.DEATH
                     is_weak = is_weak or (each.category == "loss_nan" and _SCALED.match(line) is not None)
                     level = table.WARNED if is_weak else each.level
-                    if each.level in (table.CASCADE, table.SUMMARY) and not self.found and self._late < _STDIO_BUFFER:
+                    follows = each.level in (table.CASCADE, table.SUMMARY) and not is_warning
+                    if follows and not self.found and self._late < _STDIO_BUFFER:
                         self.found += self._uncaught
                     if each.category == "network_error" and not ends_traceback and _TRACKER.match(line):
                         level = max(level, table.HANDLED)

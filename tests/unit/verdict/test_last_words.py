@@ -258,6 +258,8 @@ def test_steps_that_another_rank_prints_late_do_not_cancel_an_uncaught_exception
     for later in (MORE, "step 50 loss 0.4", f"Resuming from step_200\n{MORE}", f"{killed}{MORE}", MORE * 300):
         assert classify_failure(f"{STEPS}{died}{later}").category == "none", later
     assert classify_failure(f"{STEPS}{traceback(OOM)}{MORE}").category == "none"
+    warned = f"{STEPS}{died}{MORE}\nWARNING:urllib3: Connection reset by peer"
+    assert classify_failure(warned).category == "nccl_network_error"
 
 
 def test_an_exception_that_was_caught_before_hides_no_uncaught_one_of_the_same_words() -> None:
