@@ -233,6 +233,7 @@ SIGNATURES = tuple(
          r"|none|false)(?!.{0,60}\b(?:received|marked|interrupted|detected)))"
          r"|rebalance recommendation"
          r"|instance (?:i-[0-9a-f]{4,17} )?(?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
+         r"(?! (?:if|when|unless) )"
          r"|(?<!engine )(?<!rollout )instance (?:\d{5,12}|\w{1,30}-\S{1,40}) (?:will be|is being|was|has been)"
          r" (?:preempted|outbid|reclaimed)(?! by request| from pool)"
          r"|acpi g2 soft off|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
