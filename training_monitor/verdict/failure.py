@@ -9,7 +9,7 @@ zero are never evidence. The default is to restart; stopping needs proof.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from math import isfinite
@@ -67,6 +67,10 @@ _OF_JOB = regex(r"\b(?:job|wall|run|allocation|service)")
 _CHAINED = regex(r"\b(?:during handling of the above exception|was the (direct cause) of the following exception)")
 _STATES = regex(r"\s*\|.*\|\s*|.*\b[1-9]\d* running\b.*")  # of tasks: a row of a table, or counts while some run
 _FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
+_JSON_ERROR = regex(
+    r"""\{.{0,4000}"(?:level|levelname|severity|lvl|log\.level)": ?"(?:error|critical|fatal|alert|emergency)\""""
+)
+_JSON_TEXT = regex(r"(?:[^\"\\]|\\.)*")
 _SOURCE = regex(r"\s*(?:-{1,9}> ?\d+ |[│❱╭╰]|raise |\d+ +(?:raise|assert|if|except|return) )")
 _NAMED = regex(r"\W{0,3}[\w.]{2,120}(?::|$)")
 _WARNS = regex(
@@ -210,6 +214,20 @@ def _read(text: str) -> tuple[_Found | None, str]:
     return min(evidence.found, key=lambda each: each.level, default=None), evidence.unnamed
 
 
+def _read_lines(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the pieces of a log with their lines, and those of a traceback that a JSON record of an error contains."""
+    for piece, raw in pieces_and_lines(text):
+        at = piece.find(r"Traceback (most recent call last):\n")
+        value = _JSON_TEXT.match(piece, at) if at >= 0 and _JSON_ERROR.match(piece.lower()) else None
+        if value is None:
+            yield piece, raw
+            continue
+        yield piece[:at] + piece[value.end() :], raw
+        for line in value[0].replace(r"\"", '"').split(r"\n"):
+            if line:
+                yield line, raw
+
+
 def _rank_of(raw: str) -> int | None:
     """Return the rank that wrote a line, from its prefix or its words."""
     seen = _RANK.search(strip_ansi(raw[:1000])[:400].lower())
@@ -239,7 +257,7 @@ class _Evidence:
 
     def read(self, text: str) -> None:
         """Read the lines of a log."""
-        lines = [*pieces_and_lines(text)]
+        lines = [*_read_lines(text)]
         for number, (whole, raw) in enumerate(lines):
             head = self._prefix_length(whole)
             piece = whole[head:]

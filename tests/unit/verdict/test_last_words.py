@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from training_monitor.verdict import failure_table as table
@@ -394,6 +396,16 @@ def test_an_agent_that_starts_its_workers_again_begins_a_new_attempt() -> None:
     assert classify_failure(first).evidence == "KeyError: 3"
     assert classify_failure(f"{first}{again}").category == "none"
     assert classify_failure(f"{first}{again}{traceback('OSError: lost')}").evidence == "OSError: lost"
+
+
+def test_a_traceback_in_a_json_record_of_an_error_is_read() -> None:
+    for last, category in (("KeyError: 'x'", "python_exception"), ('shop.sale.Closed: no "more"', "runtime_error")):
+        record = {"severity": "ERROR", "message": traceback(last) + "\n", "at": "05:06:07"}
+        found = classify_failure(f"{STEPS}{json.dumps(record)}\n")
+        assert (found.category, found.evidence) == (category, last)
+        assert classify_failure(f"{STEPS}{json.dumps(record)}{MORE}").category == "none"
+        result = json.dumps({**record, "severity": "INFO"})  # of a program that a model wrote
+        assert classify_failure(f"{STEPS}{result}\n").category in ("none", "unknown")
 
 
 def test_a_damaged_image_is_no_damaged_checkpoint() -> None:
