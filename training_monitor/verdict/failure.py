@@ -201,10 +201,11 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
 
 
 def is_warning(failure: Failure) -> bool:
-    """Return whether only a warning speaks for a failure."""
-    found, line = _read(failure.evidence)[0], failure.evidence.lower()
-    is_weak = found is not None and (found.level == table.WARNED or found.category == "nccl_network_error")
-    return is_weak and (_WARNS.search(line) or _SCALED.match(line)) is not None
+    """Return whether only a warning, or what a tool or a tracker said, speaks for a failure."""
+    found = _read(failure.evidence)[0]
+    if found is None or found.level in _WEAK:
+        return found is not None
+    return found.category == "nccl_network_error" and _WARNS.search(failure.evidence.lower()) is not None
 
 
 def _read(text: str) -> tuple[_Found | None, str]:

@@ -352,7 +352,8 @@ def test_what_work_goes_on_after_hides_no_exception(lines: str) -> None:
 )
 def test_what_a_tool_or_a_warning_says_counts_only_alone(line: str, category: str) -> None:
     assert classify_failure(f"{STEPS}{line}\n{traceback('KeyError: 3')}").evidence == "KeyError: 3"
-    assert classify_failure(f"{STEPS}{line}\n").category == category
+    alone = classify_failure(f"{STEPS}{line}\n")
+    assert alone.category == category and is_warning(alone)
 
 
 def test_what_jax_says_of_other_tasks_is_a_lost_connection() -> None:
