@@ -26,7 +26,7 @@ from training_monitor.targets.kinds import list_forms, one_of
 ASK = "nothing was done: ask the user, then call again with confirm: true"
 _SHORT, _CLEAR = 25, 60  # characters of a description that is always given, and of one that is given once
 Check = Callable[[Sequence[str]], object]
-Said = dict[tuple[str, str], str]
+Said = dict[str, tuple[str, str]]
 Given = dict[str, bool | str | list[str]]
 
 
@@ -172,9 +172,11 @@ def _item(argument: Argument, told: str) -> Table:
 
 def _said_once(key: str, text: str, tool: str, said: Said) -> str:
     """Return a description; if a tool before this one has it, its name, or "" instead of a short one."""
-    first = said.setdefault((key, text), tool) if len(text) >= _SHORT else tool
+    first, name = said.setdefault(text, (tool, key)) if len(text) >= _SHORT else (tool, key)
     if first == tool:
         return text
+    if name != key:
+        return f"as {name} in {first}"
     return f"as in {first}" if len(text) > _CLEAR else ""
 
 
