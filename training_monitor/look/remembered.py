@@ -78,11 +78,12 @@ def ended_since(kept: Sequence[KeptTraining], running: Sequence[MeantTraining]) 
 
 
 def _replaces(new: MeantTraining, old: KeptTraining) -> bool:
-    """Whether a training that began since runs in the place of an old one: the same job, script or log."""
+    """Whether a training that began since runs in the place of an old one: the same job, log, or script and folder."""
     if old.job.job_id and new.job.job_id and training_name(old.job.job_id) == training_name(new.job.job_id):
         return True
     is_same_log = new.job.log_file is not None and new.job.log_file == old.job.log_file
-    return is_same_log or (new.script is not None and new.script == old.script)
+    is_same_folder = None in (new.folder, old.folder) or new.folder == old.folder  # a sweep has one for each run
+    return is_same_log or (is_same_folder and new.script is not None and new.script == old.script)
 
 
 def find_known(
