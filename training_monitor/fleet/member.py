@@ -47,6 +47,7 @@ from training_monitor.fleet.values import (
     TargetReading,
     sample_of,
 )
+from training_monitor.jobs.process_jobs import is_log_of
 from training_monitor.logs.patterns import LogPattern, parse_metrics
 from training_monitor.logs.sources import OUTPUT, PROGRESS, place_of
 from training_monitor.look.host import GPU_SECONDS, LogHost, gpu_question, log_host_question
@@ -366,7 +367,8 @@ class FleetMember:
         if self.training is not None or identity_of(meant.job) == identity_of(self.job):
             return identity_of(meant.job) == identity_of(self.job)
         is_same_log = not {self.job.log_file, self._log_path}.isdisjoint((meant.job.log_file or "", *meant.logs))
-        return is_same_log or (self.job.pid is not None and self.job.pid == meant.job.pid)
+        is_its_log = is_log_of(self._log_path or "", meant.job.job_id or "")
+        return is_same_log or is_its_log or (self.job.pid is not None and self.job.pid == meant.job.pid)
 
     def _follow(self, meant: MeantTraining | None) -> bool:
         """Watch a training that was found, or none; return whether another one, or another log, is watched now."""

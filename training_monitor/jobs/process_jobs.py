@@ -150,6 +150,11 @@ def process_name(job_id: str) -> str:
     return name
 
 
+def is_log_of(path: str, job_id: str) -> bool:
+    """Return whether a file is the log of a process job."""
+    return job_id.startswith(PREFIX) and path.endswith(f"/{job_id.removeprefix(PREFIX)}/log")
+
+
 def log_expression(job_id: str) -> str:
     """Return the log file of a process job as a shell expression."""
     return f'"${{TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}}"/{process_name(job_id)}/log'

@@ -16,6 +16,7 @@ from training_monitor.core.models import Answer
 from training_monitor.core.store import Store
 from training_monitor.core.values import WatchedJob
 from training_monitor.fleet.config import FleetConfig
+from training_monitor.fleet.member import FleetMember
 from training_monitor.fleet.prometheus import format_metrics
 from training_monitor.fleet.search import FIND_SECONDS, Search
 from training_monitor.fleet.values import MOST_BESIDE, MemberSpec
@@ -174,6 +175,15 @@ def test_a_killed_training_whose_log_is_left_is_found_once(tmp_path: Path) -> No
     answers = [Answer(str(number), value) for number, value in enumerate(told)]
     found = Search(store).read(site, answers, 120.0)
     assert [each.job.pid for each in found.every] == [7]
+
+
+def test_a_job_that_ended_is_not_shown_beside_its_own_log() -> None:
+    folder = "/root/.training_monitor/jobs/lora-attempt-1"
+    member = FleetMember(MemberSpec("local"), FleetConfig(), (), "default")
+    member._log_path = f"{folder}/log"
+    jobs = [f"process:{name}" for name in ("lora-attempt-1", "lora", "other-attempt-1")]
+    watched = [member.watches(MeantTraining(WatchedJob(job_id=job), job)) for job in jobs]
+    assert watched == [True, False, False]
 
 
 def test_a_check_that_finds_nothing_names_what_was_searched_for(tmp_path: Path) -> None:
