@@ -201,6 +201,9 @@ def test_notices_are_proved_sent_and_listed(surroundings: Surroundings) -> None:
         services.faults = [refuse(404, "no_service")]
         refused = cli("notify", "--test", **configured)
         assert refused.returncode == 1 and "slack: " in refused.stdout and "try:" in refused.stdout
+        services.faults = [refuse(404, "no_service")]
+        only_listed = cli("notify", "hello", "--json", **configured)
+        assert (only_listed.returncode, json.loads(only_listed.stdout)["success"]) == (1, False)
         assert cli("notify", "hello", "--job", "mine", **configured).returncode == 0
         assert WEBHOOK_SECRET not in refused.stdout + refused.stderr
     listed = json.loads(cli("notify", "--list", "--json").stdout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.output import BAD, OK, hint, print_json, say
@@ -51,7 +52,7 @@ def _tell(args: Namespace) -> int:
     delivery = _notifier(args.channel, with_web=True).notify(args.user, args.message, args.priority, args.job)
     sent = delivery.success and not (delivery.channel == "web" and delivery.error)
     if args.json:
-        print_json(args, delivery)
+        print_json(args, replace(delivery, success=sent))
     elif sent:
         say(f"{delivery.channel}: sent ({plural(delivery.attempts, 'try', 'tries')})")
     if delivery.error and not args.json:
