@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,9 +13,10 @@ from training_monitor.targets.proc_stat import Meeting, Process, ancestors_of, r
 from training_monitor.targets.replies import read_whole
 
 COMMAND_BYTES = 16_384  # how much of a command line is read
-NAMED_PIPE = "pipe:/"  # with the rest of its path; any other is `pipe:[INODE]`
+NAMED_PIPE = "pipe:/"  # with its inode; any other is `pipe:[INODE]`
 ENVIRONMENT_BYTES = 6 * 2**20  # the kernel's limit for one process
 _GPU_DEVICE = regex(r"/dev/(?:nvidia\d+|kfd|accel\w*\d+)$")
+_Pipes = Mapping[tuple[int, int], str]  # the inodes of those that have a name, by PID and descriptor
 _LINK = regex(r"^l([r-][w-])[x-]\S* .*? (\d{1,9}) -> (.*)", re.DOTALL)
 
 
@@ -83,7 +84,7 @@ def read_seen(parts: Mapping[str, str], spelling: str) -> SeenProcesses:
         _of_processes(links, "/ns/mnt"),
         links.get("self/ns/mnt"),
         {pid: _variables(body) for pid, body in _heads(parts.get("environment", ""), spelling, "environ")},
-        dict(_open_files(parts.get("files", ""), spelling, frozenset(parts.get("pipes", "").splitlines()))),
+        dict(_open_files(parts.get("files", ""), spelling, dict(_pipes(parts.get("pipes", ""))))),
         frozenset(pid for line in parts.get("driver", "").splitlines() if (pid := read_whole(line)) is not None),
         {int(pid): job for pid, job in workers},
         frozenset(pid for pid, body in commands if len(body.encode(errors="replace")) >= COMMAND_BYTES),
@@ -125,20 +126,27 @@ def _of_processes(links: Mapping[str, str], end: str) -> dict[int, str]:
     return {pid: links[name] for name, pid in pids.items() if pid is not None}
 
 
-def _open_files(text: str, spelling: str, pipes: frozenset[str]) -> list[tuple[int, tuple[OpenFile, ...]]]:
+def _pipes(text: str) -> Iterator[tuple[tuple[int, int], str]]:
+    """Yield (pid, descriptor) and the inode of the pipes from the lines of `ls -id`."""
+    for inode, pid, descriptor in re.findall(r"^ *(\d{1,20}) /proc/(\d{1,10})/fd/([012])$", text, re.MULTILINE):
+        yield (int(pid), int(descriptor)), inode
+
+
+def _open_files(text: str, spelling: str, pipes: _Pipes) -> list[tuple[int, tuple[OpenFile, ...]]]:
     pieces = re.split(rf"^{re.escape(spelling)}proc/(\w{{1,10}})/(?:fd|ns):\n?", text, flags=re.MULTILINE)[1:]
     folders = [(read_whole(name), body) for name, body in zip(pieces[::2], pieces[1::2])]
     return [(pid, tuple(_files_of(pid, body, pipes))) for pid, body in folders if pid is not None]
 
 
-def _files_of(pid: int, text: str, pipes: frozenset[str]) -> Iterable[OpenFile]:
+def _files_of(pid: int, text: str, pipes: _Pipes) -> Iterable[OpenFile]:
     """Yield the open files from the lines of `ls -ln`; a name may contain newlines.
 
-    A pipe with a name (mkfifo) is `pipe:PATH`.
+    A pipe with a name (mkfifo) is `pipe:/INODE`.
     """
     for entry in re.split(r"\n(?=l[r-][w-][x-]|total \d|$)", text):
         found = _LINK.match(entry)
         if found and (found[1][1] == "w" or found[2] == "0"):
             path = found[3].rstrip("\n")
-            is_named = path.startswith("/") and f"{pid} {found[2]}" in pipes
-            yield OpenFile(pid, int(found[2]), f"pipe:{path}" if is_named else path, found[1][1] == "w")
+            if path.startswith("/") and (inode := pipes.get((pid, int(found[2])))):
+                path = f"{NAMED_PIPE}{inode}"
+            yield OpenFile(pid, int(found[2]), path, found[1][1] == "w")
