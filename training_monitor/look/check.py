@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 MOST_TRAININGS = 20
 _LATER_SECONDS = 30.0  # a supervisor writes to its own log after the last line of its job
 CHECK_SECONDS, _TO_FIND = 16.0, 0.75  # a check, and the share of it in which the trainings have to be found
+_LIST_SECONDS = 40.0  # for the pods of a training, however long a check may take
 
 
 def check_training(
@@ -338,7 +339,7 @@ class _Siblings:
         if self.site.target.cluster:
             self.site = reach(self.site)
         target = self.site.target
-        found = target.find_siblings(self.site.transport, self.site.left())
+        found = target.find_siblings(self.site.transport, self.site.left(_LIST_SECONDS))
         self._pods += tuple(target.beside(pod.name).as_listed(pod) for pod in found)
 
     def ask(self) -> None:

@@ -280,7 +280,7 @@ class SlurmTarget(Target):
         script = format_call("slurm", "show_jobs", wanted=self.name)
         question = Question("jobs", script, _read_jobs, limit=timeout)
         try:
-            return Site(self.machine, transport).ask_one(question)
+            return Site(self.machine, transport).within(timeout).ask_one(question)
         except CommandTimedOut as error:
             raise TargetUnreachable(f"Slurm did not respond within {timeout:g} s", target=str(self)) from error
 
