@@ -195,9 +195,11 @@ def test_an_instance_that_cannot_start_says_why() -> None:
     for address in ("ssh5.vast.ai", None):
         with pytest.raises(TargetUnreachable, match=r"\(status created: Error .* driver not loaded\)"):
             reach({**row, "ssh_host": address}, ssh5_vast_ai=REFUSED)
-    stopped = {**row, "actual_status": "exited", "status_msg": "success, running vastai/pytorch"}
-    with pytest.raises(TargetUnreachable, match=r"\(status exited\)"):
-        reach(stopped, ssh5_vast_ai=REFUSED)
+    for former in "success, running vastai/pytorch", "Success, running vastai/pytorch", " \n":
+        with pytest.raises(TargetUnreachable, match=r"\(status exited\)"):
+            reach({**row, "actual_status": "exited", "status_msg": former}, ssh5_vast_ai=REFUSED)
+    pulling = VastTarget("7").at_address({**row, "status_msg": "layer 3 of 9"})
+    assert pulling == VastTarget("7").at_address({**row, "status_msg": "layer 4 of 9"})
 
 
 def test_an_instance_that_does_not_run_is_said_not_to() -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from training_monitor.core.errors import CommandTimedOut, InstanceNotFound, TargetUnreachable, last_lines
@@ -47,7 +47,7 @@ class VastTarget(Target):
     port: int | None = None
     direct: tuple[str, int | None] | None = None
     status: str | None = None
-    said: str | None = None
+    said: str | None = field(default=None, compare=False)
 
     @classmethod
     def parse(cls, text: str, namespace: str | None) -> VastTarget | None:
@@ -114,15 +114,16 @@ class VastTarget(Target):
 
     def at_address(self, row: Mapping[str, Any]) -> VastTarget:
         status, message = row.get("actual_status"), row.get("status_msg")
-        is_stale = status == "running" or str(message).startswith("success")  # of when it began to run
-        said = message if isinstance(message, str) and not is_stale else None
+        said = message.strip() if isinstance(message, str) else ""
+        if status == "running" or said.lower().startswith("success"):  # of when it began to run
+            said = ""
         usable = (SshTarget.parse(f"root@{host}:{port}", None) for host, port in addresses_of(row))
         found = [*dict.fromkeys((each.name, each.port) for each in usable if each)]
         if not found:
             raise self._unreachable("no usable ssh address", status, said)
         stated = None if status in (None, "running") else f"{status}"
         (address, port), direct = found[0], next(iter(found[1:]), None)
-        return replace(self, address=address, port=port, direct=direct, status=stated, said=said)
+        return replace(self, address=address, port=port, direct=direct, status=stated, said=said or None)
 
 
 def addresses_of(row: Mapping[str, Any]) -> Iterator[tuple[object, object]]:
