@@ -161,7 +161,8 @@ def test_a_job_that_the_controller_has_forgotten_is_asked_of_the_accounting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = f"7|7|CANCELLED by 1000|0:15|1795846000|{tmp_path}|a|b"  # sacct --parsable2 of slurm-wlm 22.05
-    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct=shows(record))
+    warning = "echo 'sacct: error: ignoring a duplicate NodeName' >&2\n"
+    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct=warning + shows(record))
     found: Any = SlurmTarget("7").resolve(None)
     assert (found.job.state, found.job.name, found.job.ended_at) == ("CANCELLED", "a|b", 1795846000)
     assert found.output_files(None) == (found.machine, (f"{tmp_path}/slurm-7.out",), "")
@@ -189,10 +190,13 @@ def test_an_accounting_that_does_not_respond_is_not_one_that_has_no_such_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "sacct: error: Problem talking to the database: Connection refused"
-    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct=f"echo '{said}' >&2; exit 1")
+    programs(
+        tmp_path, monkeypatch, squeue="exit 1", scontrol=FORGOTTEN, sacct=f"echo '{said}' >&2; echo >>$0.calls; exit 1"
+    )
     for target in SlurmTarget("3"), SlurmTarget("3", job=read_job(line())):
         with pytest.raises(TargetUnreachable, match="talking to the database"):
             target.resolve(None)
+    assert (tmp_path / "sacct.calls").read_text() == "\n" * 2  # each waits for the database
     folder = tmp_path / "jobs" / ".slurm" / "a-attempt-1"
     folder.mkdir(parents=True)
     (folder / "number").write_text("3\n")

@@ -5,11 +5,10 @@
 show_former() { # NUMBER
   command -v sacct >/dev/null || return 0
   _rows=$(SLURM_TIME_FORMAT=%s sacct --allocations --parsable2 --noheader --jobs="$1" \
-    --format=JobIDRaw,JobID,State,ExitCode,End,WorkDir,JobName </dev/null 2>/dev/null) || {
-    _why=$(sacct --allocations --noheader --jobs="$1" </dev/null 2>&1)
-    case $_why in *[Dd]isabled* | *'not running a supported'*) return 0 ;; esac
-    printf '%s\n' "${_why:-sacct failed}"
+    --format=JobIDRaw,JobID,State,ExitCode,End,WorkDir,JobName </dev/null 2>&1) || {
+    case $_rows in *[Dd]isabled* | *'not running a supported'*) return 0 ;; esac
+    printf '%s\n' "${_rows:-sacct failed}"
     return 1
   }
-  [ -z "$_rows" ] || printf '%s\n' "$_rows"
+  printf '%s\n' "$_rows" | sed -n '/^[0-9][0-9]*|/p' # without warnings
 }
