@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from training_monitor.core.regex import regex
+from training_monitor.core.units import name_some
 from training_monitor.look.nvidia_smi import read_driver_error, read_lost_gpu
 from training_monitor.why.beside import Surroundings, finding
 from training_monitor.why.ranks import Finding
@@ -21,6 +22,7 @@ _COUNT = regex(r"[1-9][0-9]{0,18}")
 _RECOVERY = regex(r"[A-Z][A-Za-z0-9_ ]{1,40}")  # what the driver would have done: Reset, Reboot, Drain P2P
 _CLOCKS = ("Clocks Event Reasons", "Clocks Throttle Reasons")  # the latter by drivers before 535
 _SLOWED = ("HW Thermal Slowdown", "HW Power Brake Slowdown", "SW Thermal Slowdown")
+_MOST_NAMED = 3
 _NEEDS_RESET = regex(r"\[?(?:GPU requires reset|GPU is lost)\]?")
 
 
@@ -28,6 +30,7 @@ def parse_gpu_details(text: str) -> Surroundings:
     """Parse the output of `nvidia-smi -q`, of which any part may be missing. Never raises."""
     found: dict[str, Finding] = {}
     unread: dict[str, None] = {}
+    slowed: dict[str, list[str]] = {}  # by the reason: one finding, as heat often reaches all GPUs of a machine
     gpu, sections = "", list[tuple[int, str]]()
     for line in text.splitlines():
         if begins := _GPU.fullmatch(line):
@@ -41,8 +44,14 @@ def parse_gpu_details(text: str) -> Surroundings:
             sections = [each for each in sections if each[0] < len(read[1])]
             if read[3] is None:
                 sections.append((len(read[1]), read[2]))
-            for fault in _faults(gpu, [name for _, name in sections], read[2], (read[3] or "").strip()):
+            names = [name for _, name in sections]
+            if set(names[:1]) & set(_CLOCKS) and read[2] in _SLOWED and (read[3] or "").strip() == "Active":
+                slowed.setdefault(read[2], []).append(gpu)
+            for fault in _faults(gpu, names, read[2], (read[3] or "").strip()):
                 found.setdefault(fault.text, fault)
+    for reason, gpus in slowed.items():
+        where = f"GPU {gpus[0]}: its" if len(gpus) == 1 else f"GPUs {name_some(gpus, _MOST_NAMED)}: their"
+        found[reason] = finding("gpu", f"{where} clocks are reduced at the moment ({reason})")
     return Surroundings(tuple(found.values()), unread=tuple(unread))
 
 
@@ -59,8 +68,6 @@ def _faults(gpu: str, sections: list[str], name: str, value: str) -> Iterator[Fi
             yield finding("ecc", what, is_hardware="DRAM" not in name)
     elif section == "ECC Errors" and value == "Yes":  # SRAM Threshold Exceeded, Channel Repair Pending, ...
         yield finding("ecc", f"{where}: nvidia-smi reports {name}", is_hardware="Pending" not in name)
-    elif section in _CLOCKS and name in _SLOWED and value == "Active":
-        yield finding("gpu", f"{where}: its clocks are reduced at the moment ({name})")
     elif section == "Fabric" and (name, value) == ("Summary", "Unhealthy"):
         yield finding("gpu", f"{where}: its connection to the NVLink fabric is unhealthy", is_hardware=True)
     elif section == "Remapped Rows" and name == "Remapping Failure Occurred" and value == "Yes":

@@ -135,6 +135,9 @@ def test_clocks_that_heat_or_the_power_supply_reduces_are_named() -> None:
         [found] = parse_gpu_details(text.format("Active")).findings
         assert found.text == "GPU 0000:0A:00.0: its clocks are reduced at the moment (HW Power Brake Slowdown)"
         assert (found.kind, found.is_hardware) == ("gpu", False)
+        eight = "".join(text.format("Active").replace("0A", f"0{number}") for number in range(8))
+        [found] = parse_gpu_details(eight).findings
+        assert found.text.startswith("GPUs 0000:00:00.0, 0000:01:00.0, 0000:02:00.0 and 5 more: their clocks")
 
 
 def test_a_lost_gpu_is_named_and_a_driver_that_does_not_answer_is_unread() -> None:
