@@ -386,7 +386,7 @@ def _as_stopped(view: JobView, by: str | None) -> JobView:
 def _read_forgotten(fields: Mapping[str, str], log: str, job_id: str, number: str) -> JobView:
     """Read a job that the controller has forgotten: by the accounting, or else by the end of its log.
 
-    If the accounting does not respond, and its log does not show how it ended, that is unknown.
+    If the accounting does not respond, and neither its log nor who stopped it shows how it ended, that is unknown.
     """
     former = read_former(fields["former"]) if fields.get("former") else None
     progress = parse_progress(log)
@@ -403,7 +403,7 @@ def _read_forgotten(fields: Mapping[str, str], log: str, job_id: str, number: st
             status, message = JobStatus.SUCCEEDED, "its log shows that it finished"
         elif _CANCELLED.search(log):
             status, message = JobStatus.STOPPED, "cancelled by scancel, not by its supervisor"
-        elif unasked := fields.get("unasked"):
+        elif (unasked := fields.get("unasked")) and "stopped_by" not in fields:
             pod, status = replace(pod, phase="Unknown"), JobStatus.UNKNOWN
             message = f"Slurm no longer lists it, and its accounting does not respond: {last_lines(unasked, 1)}"
     view = JobView(job_id, status, message, code, progress, log_tail=redact(log), pod=replace(pod, name=number))

@@ -187,6 +187,8 @@ def test_a_forgotten_job_has_not_failed_because_the_accounting_does_not_respond(
         view = look_question("slurm:12").parse(reply(*forgotten, log=log))
         assert view and view.status is status
         assert status is not JobStatus.UNKNOWN or (view.message and "talking to the database" in view.message)
+    view = look_question("slurm:12").parse(reply(*forgotten, "stopped_by=anna", log="step 7/100\n"))
+    assert view and (view.status, view.stopped_by) == (JobStatus.STOPPED, "anna")
 
 
 def test_no_answer_is_unknown_and_never_an_end() -> None:
