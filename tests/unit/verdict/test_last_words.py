@@ -414,6 +414,14 @@ def test_a_damaged_image_is_no_damaged_checkpoint() -> None:
     assert classify_failure("OSError: file is truncated").category == "checkpoint_corrupt"
 
 
+def test_a_refusal_that_names_its_protocol_is_no_line_about_a_request() -> None:
+    for line, category in (
+        ("Failed to download the weights: HTTP/1.1 403 Forbidden", "hub_auth"),
+        ("could not push the checkpoint: HTTP/2 503 service unavailable, giving up", "network_error"),
+    ):
+        assert classify_failure(f"{STEPS}{line}").category == category
+
+
 def test_a_setting_that_cannot_be_parsed_is_a_wrong_configuration() -> None:
     assert classify_failure("error: failed to parse the config file run.yaml").category == "bad_configuration"
     lost = "GPU 3 has fallen off the bus, continuing training on 7 GPUs"
