@@ -671,9 +671,10 @@ AVERTED = (
     r"|(?:sleep|wait)ing (?:for )?\d{1,9} ?[a-z]{1,7}\b(?! for (?:the )?other)"
     r"|using (?:(?!\d)[^)]*$|.{0,80} instead\b)|[a-z]{3,12}ing (?:disabled|anyway|in offline))"
     r"|\b(?:remov|delet)(?:ed|ing)\b.{0,20}\b(?:corrupt|incomplete|damaged)|\b(?:no|not) (?:nan|inf|preempted)\b"
-    r"|\bscale (?:is |was )?(?:reduced|lowered|decreased))"
-    r"|[,;.] +(?:starting|training) (?:from scratch|fresh)\b|[,;.] +skipped (?:the |this )?(?:batch|sample|step)\b"
-    r"|[,;.] continuing (?:the )?(?:training|run)\b(?!.*\b(?:from|fail|abort|exit))"
+    r"|\bscale (?:is |was )?(?:reduced|lowered|decreased)"
+    r"|[,;.] +(?:starting|training) (?:from scratch|fresh)\b"
+    r"|[,;.] +skipped (?:the |this )?(?:batch|sample|step)\b)"
+    r"|[,;.] continuing (?:the )?(?:training|run)\b(?! (?:is|would|makes)\b)(?!.*\b(?:from|fail|abort|exit))"
 )
 
 # Xid -> action: NVIDIA's Xid catalog (immediate action), as it applies to the owner of a job.

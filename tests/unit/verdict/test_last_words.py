@@ -429,6 +429,10 @@ def test_a_setting_that_cannot_be_parsed_is_a_wrong_configuration() -> None:
     assert classify_failure("error: failed to parse the config file run.yaml").category == "bad_configuration"
     lost = "GPU 3 has fallen off the bus, continuing training on 7 GPUs"
     assert classify_failure(f"{STEPS}{lost}").category == "gpu_lost"
+    for ended in ("CUDA out of memory, skipped batch 7 times, giving up", "GPU out of memory. Skipped step, aborting"):
+        assert classify_failure(f"{STEPS}{ended}").category == "cuda_oom"
+    diverged = "Loss is nan. Continuing training makes no sense"
+    assert classify_failure(f"{STEPS}{diverged}").category == "loss_nan"
     full = "save failed, continuing training is impossible, aborting: No space left on device"
     assert classify_failure(f"{STEPS}{full}").category == "disk_full_or_storage"
 
