@@ -326,7 +326,7 @@ class _Evidence:
                     if follows and not self.found and self._late < _STDIO_BUFFER:
                         self.found += self._uncaught
                     if each.category == "network_error" and not ends_traceback and _TRACKER.match(line):
-                        level = max(level, table.HANDLED)
+                        level = max(level, table.WARNED)
                     seen = each._replace(level=level, piece=piece, raw=raw, is_uncaught=is_uncaught)
                     is_waited_for = seen.category == "time_limit" and _WAITS.search(line)
                     if is_averted and seen.category in _OF_PARTS and not is_waited_for:

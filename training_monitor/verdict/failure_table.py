@@ -437,11 +437,11 @@ SIGNATURES = tuple(
          r"|network error|an error occurred \((?:500|503|internalerror)|\(slowdown\)|couldn\'t connect to"
          r"|could not connect to|check your internet connection|couldn\'t reach|cannot connect to"),
         # ------------------------------------------------ a tool that a script calls before or after the training
-        (HANDLED, "environment",
+        (WARNED, "environment",
          r"nvidia-smi: (?:command )?not found"),
-        (HANDLED, "missing_file",
+        (WARNED, "missing_file",
          rf"{_TOOL}.{{0,300}}no such file or directory"),
-        (HANDLED, "permission_denied",
+        (WARNED, "permission_denied",
          rf"{_TOOL}.{{0,300}}permission denied"),
         # ------------------------------------------------ an error in the process itself
         (EXCEPTION, "cuda_error",

@@ -352,6 +352,9 @@ def test_what_work_goes_on_after_hides_no_exception(lines: str) -> None:
 )
 def test_what_a_tool_or_a_warning_says_counts_only_alone(line: str, category: str) -> None:
     assert classify_failure(f"{STEPS}{line}\n{traceback('KeyError: 3')}").evidence == "KeyError: 3"
+    timed_out = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)"
+    assert classify_failure(f"{STEPS}{line}\n{timed_out}").category == "nccl_timeout"
+    assert classify_failure(f"{STEPS}{line}\n", exit_code=137).category == "killed_sigkill"
     alone = classify_failure(f"{STEPS}{line}\n")
     assert alone.category == category and is_warning(alone)
 
