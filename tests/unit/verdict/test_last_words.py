@@ -260,6 +260,9 @@ def test_steps_that_another_rank_prints_late_do_not_cancel_an_uncaught_exception
     for later in (MORE, "step 50 loss 0.4", f"Resuming from step_200\n{MORE}", f"{killed}{MORE}", MORE * 300):
         assert classify_failure(f"{STEPS}{died}{later}").category == "none", later
     assert classify_failure(f"{STEPS}{traceback(OOM)}{MORE}").category == "none"
+    stops = "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 71 closing signal SIGTERM"
+    ended = f"{STEPS}{died}{MORE}\n{stops}\nfailed (exitcode: 1) local_rank: 3 (pid: 70) of binary: python"
+    assert classify_failure(ended).category == "cuda_oom"
     warned = f"{STEPS}{died}{MORE}\nWARNING:urllib3: Connection reset by peer"
     assert classify_failure(warned).category == "nccl_network_error"
 
