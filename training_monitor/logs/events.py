@@ -287,7 +287,8 @@ class SampleCounter:
 _PHASES = (
     (
         "checkpoint",
-        r"\b(?:saving|writing|uploading|consolidating)\b.{0,120}(?<![a-z])(?:checkpoint|ckpt|model|state|weights)",
+        r"\b(?:saving|writing|uploading|consolidating)\b.{0,120}(?:\b(?:checkpoint|ckpt|model|state|weights)"
+        r"|_(?:model|optim)_states\b)",
     ),
     (
         "evaluation",

@@ -675,6 +675,8 @@ def test_the_last_line_names_the_phase() -> None:
     for line, phase in (
         ("Saving out/step_7/rank_0_model_states.pt...", "checkpoint"),
         ("Validation DataLoader 0:  30%|###  | 3/10 [00:05<00:12,  5.8it/s]", "evaluation"),
+        ("saving out/step_7/zero_pp_rank_0_mp_rank_00_optim_states.pt", "checkpoint"),
         ("saving the remodelled table", None),
+        ("writing events to runs/my_model/events", None),
     ):
         assert find_phase(f"step 7/9 loss 0.5\n{line}") == phase
