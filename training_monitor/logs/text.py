@@ -32,7 +32,8 @@ _PREFIX = regex(
     | \[(?:rank|default)[ ]?\d{1,5}\]:?[ ]?                       # torchrun
     | \[pod/[^\]\s]{1,200}\][ ]                                   # kubectl logs --prefix
     | (?:[A-Z][a-z]{2}[ ][ \d]\d[ ]\d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?[+-]\d\d:?\d\d)[ ]
-      (?:[\w.\-]{1,64}[ ](?!systemd|earlyoom)[\w./@\-]{1,64}\[\d{1,10}\]:[ ])?        # ts, syslog, journalctl
+      (?:[\w.\-]{1,64}[ ](?!systemd|earlyoom|(?i:epoch|step|iter)\[)  # ts, syslog, journalctl
+         [\w./@\-]{1,64}\[\d{1,10}\]:[ ])?
     | \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)[ ]  # kubectl logs --timestamps
     )""",
     re.VERBOSE,
@@ -67,7 +68,7 @@ _SPOKEN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 _METRIC = (
     r"(?=(?:(?:train|valid|test|eval|cv)\w{0,20}(?:'s |[\-_/])[\w@.\-]{1,40}"
-    r"|[\w/.\-]{0,40}(?:loss|acc|auc|err|ms[el]|mae|lr|rate|per_sec|reward|norm|ppl)[\w\-]{0,20})\s?[=:]\s?(?:-?\d|nan))"
+    r"|[\w/.\-]{0,40}(?:loss|acc|auc|err|ms[el]|mae|lr|rate|steps_per_sec|reward|norm|ppl)[\w\-]{0,20})\s?[=:]\s?(?:-?\d|nan))"
 )
 _BRACKET = r"\[\s{0,6}(\d{1,12})\s{0,6}/\s{0,6}(\d{1,12})(?:\s{0,4}\(\s{0,4}\d{1,3}%\))?\]"
 # Rewrites different wordings into those that the field tables know, and names that would be misread into others. Each
