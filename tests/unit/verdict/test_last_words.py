@@ -327,6 +327,7 @@ def test_a_gradient_that_a_loss_scaler_skips_is_no_cause() -> None:
         "ERROR: ld.so: object 'a' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.",
         "INFO:jax._src.xla_bridge:Unable to initialize backend 'tpu': libtpu.so: cannot open shared object file",
         '10.0.0.7:5121 - "POST /score HTTP/1.1" 503 Service Unavailable',
+        '10.0.0.7:5121 - "POST /score HTTP/1.1" 500 Internal Server Error',
         'HTTP Request: POST http://judge/v1 "HTTP/1.1 429 Too Many Requests"',
         "no checkpoint in /ckpt: No such file or directory, starting from scratch",
         "CUDA out of memory, skipped batch",
