@@ -114,7 +114,7 @@ _BESIDE = regex(
 )
 _NEW_ATTEMPT = regex(
     r"running entrypoint|running training|traceback \(most recent|exception (?:ignored|was never|in thread)"
-    r"|logging error -|error in atexit|a matching triton is"
+    r"|logging error -|error in atexit|a matching triton is|the above exception"
     r"|\bresum(?:e|ed|ing)\b(?! normal)"
 )
 # Work that draws an unnamed bar next
@@ -194,8 +194,8 @@ _ROW = regex(r"[\s|]*\d[\s|\d,.:%+\-aefghilmnos]*")  # only what cells consist o
 # Texts of which a line contains one if it tells anything else than fields and rows
 _SIGNS = (
     *("train", "resum", "running ", "traceback", "cach", "generating", "sampling", "checking", "total ", "stop"),
-    *("ignored", "exception was", "exception in", "in atexit", "triton is", "logging error", "state:"),
-    *("job ", "group", "success", "process ", "trial ", "sav"),
+    *("ignored", "exception was", "exception in", "in atexit", "triton is", "logging error", "above exception"),
+    *("state:", "job ", "group", "success", "process ", "trial ", "sav"),
     *("wrote", "writ", "stor", "checkpoint"),
 )
 _SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}

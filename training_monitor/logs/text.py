@@ -60,6 +60,7 @@ IGNORED = regex(
     r"\W*(?:exception ignored (?:in|on)\b|logging error -|\w{1,9} exception was never|future: <"
     r"|.{0,80}\ba matching triton is not available)"
 )
+CHAINED = regex(r"\b(?:during handling of the above exception|was the (direct cause) of the following exception)")
 BESIDE = regex(rf"{IGNORED.pattern}|\W*(?:exception in thread\b|error in atexit\b)")
 _COUNT = regex(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,3})?)([kKMG]?)")
 _THOUSANDS = {"": 1, "k": 1000, "m": 10**6, "g": 10**9}

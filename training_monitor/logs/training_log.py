@@ -28,7 +28,7 @@ from training_monitor.logs.parts import (
     told_by,
 )
 from training_monitor.logs.repeats import Repeats
-from training_monitor.logs.text import BESIDE, begins_traceback
+from training_monitor.logs.text import BESIDE, CHAINED, begins_traceback
 
 _MOVES = ("step", "epoch_step", "epoch", "loss")  # what shows that a training goes on
 # Fields of `Progress` whose values decide how later pieces are read
@@ -99,6 +99,7 @@ class ProgressReader:
             and its total, None before a second line tells.
         batch, is_size: the newest epoch and `batch 64` without a total; it stays the same while the epoch moves.
         is_broken, is_ignored: there was an exception, and no progress since; the next traceback is of an ignored one.
+        was_ignored: the last traceback was, and so are those that are chained to it.
     """
 
     epochs: EpochCount = field(default_factory=EpochCount)
@@ -122,6 +123,7 @@ class ProgressReader:
     is_size: bool = False
     is_broken: bool = False
     is_ignored: bool = False
+    was_ignored: bool = False
     _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # in the newest piece
     _progress: Progress | None = field(default=None, init=False, repr=False)
 
@@ -143,7 +145,8 @@ class ProgressReader:
     def learned(self) -> object:
         """What decides how later pieces are read; equal as long as nothing was learned."""
         job = self.job, self.after_job is None, self._is_full, self.other_begins, self.other_total, self.finished_at
-        drawn, broken = (self.epochs_drawn, self.epochs_bar, self.again), (self.is_broken, self.is_ignored)
+        drawn = self.epochs_drawn, self.epochs_bar, self.again
+        broken = self.is_broken, self.is_ignored, self.was_ignored
         signs = self.micro, self.counted, drawn, self.columns, self.is_steady, self.slashed, self.is_size, broken
         unknown = self.shown.get("step") is None, self.shown.get("epoch_step") is None
         return self.epochs.learned, [*map(self.shown.get, _LASTING)], unknown, job, signs
@@ -184,8 +187,12 @@ class ProgressReader:
                 self._read_bar(piece, bar)
 
     def _read_words(self, line: str, told: Told) -> None:
+        if CHAINED.search(line):
+            self.is_ignored = self.was_ignored
+            return
         was_ignored = self.is_ignored and begins_traceback(line)
         self.is_ignored = BESIDE.match(line) is not None
+        self.was_ignored = was_ignored if begins_traceback(line) else self.was_ignored
         if told.restart and not (self.is_ignored or was_ignored):
             self._change({"finished": None})
             self.job = self.after_job = self.other_total = None

@@ -20,7 +20,7 @@ from training_monitor.core.regex import regex
 from training_monitor.core.results import PodState
 from training_monitor.logs.events import without_results
 from training_monitor.logs.shapes import by_shape, shape_of
-from training_monitor.logs.text import IGNORED, begins_traceback, launcher_prefix, pieces_and_lines, strip_ansi
+from training_monitor.logs.text import CHAINED, IGNORED, begins_traceback, launcher_prefix, pieces_and_lines, strip_ansi
 from training_monitor.logs.training_log import ProgressReader
 from training_monitor.targets.pods import describe_end
 from training_monitor.verdict import failure_table as table
@@ -64,7 +64,6 @@ _OF_PARTS = ("time_limit", "host_oom", "node_lost", "evicted", "evicted_disk", "
 _GRACE_ENDS = ("killed_sigkill", "sigterm")  # how a scheduler ends what it announced
 _WAITS = regex(r"waiting (?:for )?\d")
 _OF_JOB = regex(r"\b(?:job|wall|run|allocation|service)")
-_CHAINED = regex(r"\b(?:during handling of the above exception|was the (direct cause) of the following exception)")
 _STATES = regex(r"\s*\|.*\|\s*|.*\b[1-9]\d* running\b.*")  # of tasks: a row of a table, or counts while some run
 _FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
 _JSON_ERROR = regex(
@@ -286,8 +285,10 @@ class _Evidence:
                 if any(each.category in _RETRIED_CATEGORIES for each in last):
                     self.found = [each for each in self.found if each not in last]
             if begins_traceback(line):
-                self._is_ignored = number > 0 and IGNORED.match(lines[number - 1][0].lower()) is not None
-            is_ignored = self._is_ignored and (self._in_traceback or ends_traceback)
+                before_it = lines[number - 1][0].lower() if number else ""
+                goes_on = self._is_ignored and CHAINED.search(before_it) is not None
+                self._is_ignored = goes_on or IGNORED.match(before_it) is not None
+            is_ignored = self._is_ignored and (self._in_traceback or ends_traceback or self._is_chained)
             is_raised = ends_traceback and told.exception and not _WENT_ON.search(line)
             if is_source or is_ignored or IGNORED.match(line) or (not is_raised and _is_harmless(line, told)):
                 continue
@@ -377,7 +378,7 @@ class _Evidence:
 
     def _follow_traceback(self, line: str) -> bool:
         """Return whether a line ends a traceback; of a chain of exceptions, the last one counts."""
-        if chained := _CHAINED.search(line):
+        if chained := CHAINED.search(line):
             keeps = table.CAUSE if chained[1] else table.DECREED
             self.found[self._chain :] = [
                 each if each.level <= keeps else each._replace(level=max(each.level, table.HANDLED))

@@ -586,6 +586,11 @@ def test_a_script_that_prints_its_end_after_an_exception_is_not_finished() -> No
     for beside in ("Exception in thread Thread-7 (drain):", "Error in atexit._run_exitfuncs:"):
         ends = at_exit.replace("Exception ignored in: <function f at 0x7f>", beside)
         assert parse_progress(f"step 9/9 loss 0.5\nTraining finished.\n{ends}").finished is True
+        chain = "\nDuring handling of the above exception, another exception occurred:\n\n"
+        ends += f"{chain}Traceback (most recent call last):\nKeyError: 3\n"
+        for after, finished in (("", True), (TRACEBACK, None)):
+            ended = f"step 9/9 loss 0.5\nTraining finished.\n{ends}{after}"
+            assert parse_progress(ended).finished is finished
     of_logging = f"--- Logging error ---\n{TRACEBACK}Call stack:\n"
     assert parse_progress(f"step 9/9 loss 0.5\n{of_logging}Training finished.").finished is True
     assert parse_progress(f"step 9/9 loss 0.5\nTraining finished.\n{at_exit}{TRACEBACK}").finished is None

@@ -395,6 +395,13 @@ def test_an_exception_that_was_raised_counts_whatever_its_words_are() -> None:
     assert classify_failure(f"{STEPS}{traceback('OSError: no route, will be retried')}").category != "runtime_error"
 
 
+def test_what_is_chained_to_an_ignored_exception_is_ignored_too() -> None:
+    chained = "\n\nDuring handling of the above exception, another exception occurred:\n\n"
+    both = f"{traceback('KeyError: 3')}{chained}{traceback('OSError: closed')}"
+    assert classify_failure(f"{STEPS}Exception ignored in: <function f at 0x7f>\n{both}").category == "none"
+    assert classify_failure(f"{STEPS}{both}").evidence == "OSError: closed"
+
+
 def test_a_file_server_is_missed_until_it_answers() -> None:
     missed = f"{STEPS}nfs: server {{}} not responding, still trying\nnfs: server 10.0.0.9 OK"
     assert classify_failure(missed.format("10.0.0.8")).category == "disk_full_or_storage"
