@@ -104,7 +104,7 @@ class Hostile(WatchSession):
         checkpoints = (Checkpoint(text, 1, None, True), Checkpoint(text, 2, None, None, text))
         status = replace(STATUS, verdict=verdict, errors=(text,), checkpoints=checkpoints)
         events = tuple((NOW, Event(each, each)) for each in TEXTS)
-        return replace(RUNNING, training=text, target=text, status=status, gpus=(gpu(0, name=text), gpu(1, error=text)),
+        return RUNNING._replace(training=text, target=text, status=status, gpus=(gpu(0, name=text), gpu(1, error=text)),
             process=ProcessFacts(command=text), lines=(*TEXTS, *(text * 3 for text in TEXTS)), partial=text,
             events=events, error=text if self.looks % 2 else None), view
 session = Hostile(TrainingWatcher("local", {"log_file": "log"}), ends=False, streams=True)
