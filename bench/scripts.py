@@ -29,7 +29,7 @@ from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
 from training_monitor.core.models import Question
 from training_monitor.jobs.attempts import MOST_REMOVED
 from training_monitor.jobs.jobs import find_jobs_named, look_at_job, start_job
-from training_monitor.jobs.process_jobs import process_question, start_process_job
+from training_monitor.jobs.process_jobs import PREFIX, process_question, start_process_job
 from training_monitor.targets.asking import Site
 from training_monitor.verdict.restart import RestartPolicy
 
@@ -103,7 +103,7 @@ def restarts(rounds: int, folder: Path) -> Iterator[Row]:
             shutil.copytree(first, first.with_name(f"run-attempt-{number}"))
 
         def restart(attempts: int = attempts, keep: int = keep) -> None:
-            find_jobs_named(SITE, "run", process=True)
+            find_jobs_named(SITE, "run", prefix=PREFIX)
             start_job(SITE, f"process:run-attempt-{attempts}", {"command": "true"}, None, keep_attempts=keep)
 
         for _ in range(attempts // MOST_REMOVED + 1):
@@ -126,7 +126,7 @@ def listings(rounds: int, count: int, folder: Path) -> Iterator[Row]:
     for number in range(count):
         checkpoint = folder / "checkpoints" / f"checkpoint-{number}"
         checkpoint.mkdir(parents=True)
-        (checkpoint / "trainer_state.json").write_text("{}")
+        (checkpoint / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     find, _ = measure(lambda: run_sh(f"find '{folder}/checkpoints' -type f"), rounds)
     listed = partial(get_checkpoint_listing, str(folder / "checkpoints"))
     own, found = measure(listed, min(rounds, 3)), listed()
