@@ -70,6 +70,7 @@ def training(seed: int, begin: float, end: float, interval: float) -> Iterator[F
             "cost_per_hour": price,
             "total_cost": price * ran / HOUR,
             "runtime_seconds": ran - 600,
+            "lowest_gpu_utilization": min(gpus),
         }
         yield FleetSample(timestamp, values, "running")
 
