@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
 
 def _tell(args: Namespace) -> int:
     delivery = _notifier(args.channel, with_web=True).notify(args.user, args.message, args.priority, args.job)
-    sent = delivery.success and not (delivery.channel == "web" and delivery.error)
+    sent = delivery.success and not _is_only_listed(delivery.channel, delivery.error)
     if args.json:
         print_json(args, replace(delivery, success=sent))
     elif sent:
@@ -59,6 +59,11 @@ def _tell(args: Namespace) -> int:
         only = ", only listed" if delivery.success else ""
         hint(delivery.error if sent else f"not sent{only}: {delivery.error}")
     return OK if sent else BAD
+
+
+def _is_only_listed(channel: str | None, error: str | None) -> bool:
+    """Return whether a notice is in the list of the page only, since all other channels refused it."""
+    return channel == "web" and bool(error)
 
 
 def _test(args: Namespace) -> int:
@@ -97,9 +102,8 @@ def _list(args: Namespace) -> int:
         hint("no notices")
     for each in [] if args.json else kept:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.created_at))
-        is_refused = each.channel == "web" and bool(each.error)  # by all other channels
-        state = "only listed" if is_refused else each.state
-        by = f" by {each.channel}" if each.channel and each.state == "sent" and not is_refused else ""
+        state = "only listed" if _is_only_listed(each.channel, each.error) else each.state
+        by = f" by {each.channel}" if each.channel and state == "sent" else ""
         about = f"  {each.notice.job_id}" if each.notice.job_id else ""
         say(f"{when}  {state}{by}{about}  {one_line(each.notice)}" + (f"  ({each.error})" if each.error else ""))
     return OK
