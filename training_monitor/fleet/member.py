@@ -144,6 +144,8 @@ class FleetMember:
     def shown(self) -> list[FleetMember]:
         """This member and those beside it, but for what a person had stopped before it was found."""
         beside = self.beside
+        if not beside.members:
+            return [self]
         return [self, *(each for each in beside.members if not (each.was_stopped and each.key in beside.over))]
 
     @property
@@ -505,7 +507,9 @@ class FleetMember:
             seen = seen._replace(error=listed.error, missing=False, stale_since=listed.stale_since)
         elif seen.reading and seen.error is None and now - seen.reading.timestamp > self._config.fresh_seconds:
             seen = seen._replace(error="not checked since", stale_since=seen.reading.timestamp)
-        return metrics_of(self.spec, listed, seen, now, training=self.training, is_found=self.is_found)
+        return metrics_of(
+            self.spec, listed, seen, now, rented=self.instance, training=self.training, is_found=self.is_found
+        )
 
     def sample(self, metrics: TrainingMetrics, now: float) -> tuple[FleetSample, bool]:
         """Return the sample for the rules and whether it is new; only new ones are stored.

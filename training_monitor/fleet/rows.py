@@ -27,7 +27,6 @@ from training_monitor.fleet.metrics import (
 from training_monitor.fleet.values import FleetSummary, MemberSpec, TargetReading
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.text import strip_ansi
-from training_monitor.targets.target import instance_of
 from training_monitor.vast.cost import HOUR, cost_per_hour, forecast_burn
 from training_monitor.vast.rows import EARLIEST_START, read_label
 from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED
@@ -82,6 +81,7 @@ def metrics_of(
     seen: Seen,
     now: float,
     *,
+    rented: int | None = None,
     training: str | None = None,
     is_found: bool = False,
 ) -> TrainingMetrics:
@@ -92,13 +92,13 @@ def metrics_of(
         listed: what the account says of its machine.
         seen: the looks at it.
         now: epoch seconds.
+        rented: the id of the instance that it is on; None for another target.
         training: the display name of the training that a search found.
         is_found: whether it is there only because of that: what its machine costs is in the row of another member.
     """
     row, reading = listed.row or {}, seen.reading
-    number = instance_of(spec.target)
-    status = "lost" if listed.lost else _status(number, listed.row, reading)
-    identity = _identify(number, spec, row)
+    status = "lost" if listed.lost else _status(rented, listed.row, reading)
+    identity = _identify(rented, spec, row)
     is_up = status not in _DOWN
     is_silent = is_up and seen.error is not None  # a listing says nothing of a training that cannot be asked
     times = (listed.listed_at if row and not is_silent else None, reading.timestamp if reading else None)

@@ -13,6 +13,7 @@ from training_monitor.core.values import LossAnalysis, StallAnalysis, TrainingSt
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.rows import Billed, Listed, Seen, bill, clean_text, metrics_of
 from training_monitor.fleet.values import MemberSpec, TargetReading
+from training_monitor.targets.target import instance_of
 from training_monitor.verdict.judge import NOBODY_LOOKED
 
 NOW = 1_750_000_000.0
@@ -51,7 +52,13 @@ def reading(
 def row_of(spec: MemberSpec = VAST, row: Any = None, **given: Any) -> TrainingMetrics:
     of_looks = {name: given.pop(name) for name in ("reading", "logs", "error", "stale_since") if name in given}
     now = given.pop("now", NOW)
-    return metrics_of(spec, Listed(row, **{"listed_at": NOW if row else None, **given}), Seen(**of_looks), now)
+    return metrics_of(
+        spec,
+        Listed(row, **{"listed_at": NOW if row else None, **given}),
+        Seen(**of_looks),
+        now,
+        rented=instance_of(spec.target),
+    )
 
 
 def listed(**changes: Any) -> TrainingMetrics:
