@@ -16,7 +16,7 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from training_monitor.core.read_fence import is_fenced
 
@@ -94,9 +94,12 @@ def _listed(title: str, text: str) -> list[str]:
     return " ".join(re.findall(rf"^# {title}: (.*)$", text, re.MULTILINE)).split()
 
 
+_quote = lru_cache(maxsize=64)(shlex.quote)
+
+
 def _word(value: str | float) -> str:
     if isinstance(value, Quoted):
         return value
     if isinstance(value, str):
-        return shlex.quote(value)
+        return _quote(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
