@@ -83,7 +83,8 @@ def start_at_once(hosts: list[str]) -> None:
 
 
 def start_by_xargs(hosts: list[str], script: str = "true") -> None:
-    subprocess.run(["xargs", f"-P{MOST}", "-I{}", "ssh", "{}", script], input="\n".join(hosts), text=True, check=True)
+    argv = ["xargs", f"-P{MOST}", "-I{}", "ssh", "{}", script]
+    subprocess.run(argv, input="\n".join(hosts), text=True, check=True, stdout=subprocess.DEVNULL)
 
 
 class Recorder(LocalTransport):
