@@ -38,13 +38,14 @@ test-all: $(STAMP) lint-if-installed ## run everything, with whatever tools are 
 
 venv: $(STAMP) ## make or update the test environment only
 
-lint: ## ruff and mypy --strict on the package
+lint: ## ruff, and mypy --strict on the package and the programs in bench/
 	@$(MAKE) --no-print-directory TEST_EXTRAS='$(TEST_EXTRAS) mypy ruff' venv
 	@$(MAKE) --no-print-directory lint-if-installed
 
 lint-if-installed: $(STAMP)
 	@if [ -x $(BIN)/ruff ] && [ -x $(BIN)/mypy ]; then \
 	  set -ex; $(BIN)/ruff check training_monitor tests bench examples; $(BIN)/mypy --strict; \
+	  $(BIN)/mypy --explicit-package-bases bench; \
 	else echo "lint: skipped, ruff and mypy are not in $(VENV); 'make lint' installs them"; fi
 
 demo: ## supervise a small training that crashes and hangs

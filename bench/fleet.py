@@ -66,9 +66,9 @@ def measure_listing(listed: int, rounds: int, api: VastApi) -> tuple[float, floa
     fleet = FleetMonitor(whole_account=True)
     fleet.update_all_metrics()  # the credit is asked for, too
     bare, refresh = [], []
+    argv = ["vastai", "show", "instances", "--raw"]
     for _ in range(rounds):
-        argv = ["vastai", "show", "instances", "--raw"]
-        bare.append(seconds(lambda argv=argv: subprocess.run(argv, check=True, stdout=subprocess.PIPE)))
+        bare.append(seconds(lambda: subprocess.run(argv, check=True, stdout=subprocess.PIPE)))
         refresh.append(seconds(fleet.update_all_metrics))
     assert len(fleet.snapshot().rows) == listed
     one, ours = statistics.median(bare), statistics.median(refresh)

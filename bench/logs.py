@@ -90,7 +90,7 @@ def _speed(text: str) -> float:
 
 
 def _of_an_end(name: str, read: Callable[[str], object], kind: str, text: str, goal: str) -> Row:
-    calls = {"ours": partial(read, text), "reference": partial(_STEP.findall, text)}
+    calls: dict[str, Callable[[], object]] = {"ours": partial(read, text), "reference": partial(_STEP.findall, text)}
     ours, reference = (1e3 * seconds for seconds in in_turn(calls, 4 * ROUNDS).values())
     return Row(f"{name}, 64 KiB of {kind} output", ours, "ms", reference, "one regular expression", goal)
 
@@ -104,7 +104,8 @@ def _steps(text: bytes) -> Iterator[Row]:
                 file.seek(max(0, size - len(text)))
                 file.write(text[-size:])
             tail = partial(subprocess.run, ["tail", "-c", str(END), path], stdout=subprocess.DEVNULL, check=True)
-            calls = {"ours": partial(get_log_progress, "local", str(path)), "reference": tail}
+            ask = partial(get_log_progress, "local", str(path))
+            calls: dict[str, Callable[[], object]] = {"ours": ask, "reference": tail}
             ours, reference = (1e3 * seconds for seconds in in_turn(calls, 4 * ROUNDS).values())
             yield Row(f"get the current step from a log of {name}", ours, "ms", reference, f"`tail -c {END}`", "2x")
 

@@ -201,7 +201,7 @@ def threads_that_fail(chance: float, soak: Soak) -> Iterator[None]:
             raise RuntimeError("can't start new thread")
         start(thread)
 
-    threading.Thread.start = fail  # type: ignore[method-assign]
+    threading.Thread.start = fail  # type: ignore
     try:
         yield
     finally:

@@ -37,8 +37,8 @@ def commands(folder: Path) -> Mapping[str, list[str]]:
 @contextlib.contextmanager
 def started(folder: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
     """Start a training and the commands that look at it; end them after the block."""
-    training = subprocess.Popen(["sh", "-c", STEPS], stdout=(folder / "steps.log").open("w"))
-    found = {}
+    training = subprocess.Popen(["sh", "-c", STEPS], stdout=(folder / "steps.log").open("w"), text=True)
+    found: dict[str, subprocess.Popen[str]] = {}
     try:
         for name, words in commands(folder).items():
             with (folder / f"{name}.out").open("w") as out:

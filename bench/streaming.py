@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def rows(lines: int = 200) -> Iterator[Row]:
             process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
             assert process.stdout
             output = process.stdout
-            threading.Thread(target=lambda: [heard(line) for line in output], daemon=True).start()
+            threading.Thread(target=lambda: deque(map(heard, output), 0), daemon=True).start()
             return process.kill
 
         own, reference = (1000 * statistics.median(delays) for delays in (ours, measure(tail, log, lines)))
