@@ -286,7 +286,7 @@ class Finds:
         self.shape = shape_of(line)
         self.pairs = tuple(sorted(_pairs(line), key=lambda pair: not _ASIDE.search(line[: pair.name_at.start])))
         self.digit_names = tuple(pair.name_at for pair in self.pairs if pair.name is None)
-        epochs = sorted(_EPOCH.finditer(line), key=lambda found: not _ASIDE.search(line[: found.start()]))
+        epochs = sorted(_EPOCH.finditer(line), key=lambda found: _rank_epoch(line, found))
         epoch = epochs[-1] if epochs else _TIMM_EPOCH.search(line)
         self.epoch = _spans(epoch, 1, 2) if epoch else ()
         inside = _INSIDE_EPOCH.match(line, epoch.end()) if epoch else None
@@ -490,6 +490,11 @@ def _numbers_in(finds: Finds, plan: _Plan) -> Numbers | None:
         fractional=fractional,
         counts=bool(counter or inside or (epoch_at and not fractional)),
     )
+
+
+def _rank_epoch(line: str, epoch: re.Match[str]) -> tuple[bool, bool]:
+    """Rank an epoch above those aside, and one with a counter behind it above the others, such as an average."""
+    return not _ASIDE.search(line[: epoch.start()]), _INSIDE_EPOCH.match(line, epoch.end()) is not None
 
 
 def _span(found: re.Match[str], group: int) -> slice:
