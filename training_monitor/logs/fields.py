@@ -653,7 +653,7 @@ def _read_counter(counter: _Counter, line: str, fields: dict[str, Any]) -> bool:
     if total is not None and step > total and (counter.name == "batch" or is_decimal):  # `by batch 512/256`
         return False
     of_epoch = counter.name == "batch" and "epoch" in fields and fields.get("total_epochs") != 1
-    if total and (of_epoch or (counter.is_micro and _beside_epoch(fields, step, total))):
+    if total and (of_epoch or (counter.is_micro and is_beside_epoch(fields, step, total))):
         fields["epoch_step"], fields["epoch_steps"] = step, total
         return True
     fields["step"], fields["counter"] = step, counter.name
@@ -666,7 +666,7 @@ def _read_counter(counter: _Counter, line: str, fields: dict[str, Any]) -> bool:
     return True
 
 
-def _beside_epoch(fields: Mapping[str, Any], step: int, total: int) -> bool:
+def is_beside_epoch(fields: Mapping[str, Any], step: int, total: int) -> bool:
     """Whether a counter cannot count the job: epoch 3 of 200 does not fit step 120 of 1202."""
     epoch, epochs = fields.get("epoch"), fields.get("total_epochs")
     return epoch is not None and epochs is not None and not epoch - 1 <= epochs * step / total <= epoch + 1

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 
 from training_monitor.core.checkpoint_layouts import PREFIXES
 from training_monitor.core.regex import regex
-from training_monitor.logs.fields import Finds, Numbers, find_fields, find_numbers, may_have_fields, read_found
+from training_monitor.logs.fields import (
+    Finds,
+    Numbers,
+    find_fields,
+    find_numbers,
+    is_beside_epoch,
+    may_have_fields,
+    read_found,
+)
 from training_monitor.logs.job_progress import EpochSigns, epoch_signs
 from training_monitor.logs.shapes import MOST_SHAPES, by_shape, shape_of
 from training_monitor.logs.text import (
@@ -304,7 +312,7 @@ def read_bar(piece: str, name: str, bar: Bar) -> dict[str, Any]:
         scope = fields.get("eta_scope", "job")
         fields.pop("inside_epoch", None)
         fields.update(epoch=float(count), total_epochs=total, epochs_done=float(count))
-    elif _is_epoch_bar(fields, count):
+    elif _is_epoch_bar(fields, count) or (total and is_beside_epoch(fields, count, total)):
         fields["epoch_step"], fields["epoch_steps"], scope = count, total, "epoch"
     else:
         fields["step"], fields["total_steps"] = count, total
