@@ -61,8 +61,10 @@ _OTHER_DOING = regex(
     r"(?:^|: )\s{0,9}(?!pre-?train|train|fine-?tun|learn|optimi|fitt|distill|runn|start)[a-z\-]{3,20}ing\b"
 )
 _EPOCH_NAME = regex(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
-# `Train [2/5]`, nothing else: an epoch, unless it repeats the counter of the bar
-_BARE_EPOCH_NAME = regex(r"\W{0,4}(?:train(?:ing)?|ep?)\W{1,4}(\d{1,9})\s?/\s?(\d{1,9})\W{0,4}\Z")
+# `Train [2/5]`, `2/5:` or `[fold 1] 2/5`, nothing else: an epoch, unless it repeats the counter of the bar
+_BARE_EPOCH_NAME = regex(
+    r"\W{0,4}(?:\[[a-z][^\]\n]{0,30}\]\s{1,3})?(?:(?:train(?:ing)?|ep?)\W{1,4})?(\d{1,9})\s?/\s?(\d{1,9})\W{0,4}\Z"
+)
 _EPOCHS_NAME = regex(r"(?:^|\s)(?:epochs?|training epochs?)\s?:?\s*$")
 _STEPS_NAME = regex(r"[,\d] steps\s?:?\s*$")
 _TORCHTUNE_NAME = regex(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")
@@ -287,7 +289,7 @@ def _stripped(text: str, span: tuple[int, int], signs: str | None = None, before
 def _name_span(head: str) -> tuple[int, int, int]:
     """Return where other loggers' words end in the text before a bar's counter, and where the bar's own name stands."""
     percent = head.rfind("%")
-    drawn = head[:percent].rstrip("0123456789. ") if percent >= 0 else head.rstrip("| ")
+    drawn = head[:percent].rstrip("0123456789.").rstrip() if percent >= 0 else head.rstrip("| ")
     words = drawn.rfind("}") + 1
     return words, max(words, len(drawn) - 200), len(drawn)
 
