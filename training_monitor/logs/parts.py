@@ -178,7 +178,8 @@ _OTHER_FINISHED = regex(
     r"|(?:stage|phase|fold|round|seed|trial) \d{1,3}(?: ?(?:/|of) ?\d{1,3})?)[\]):]{0,2} training\b"
 )
 _FINISHED_MESSAGE = regex(
-    r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)"
+    r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d"
+    r"|[\d.]{1,20} ?(?:s|m|h|sec|min|hr|hour)[a-z]{0,4}\b)"
 )
 ANNOUNCED = (
     (
