@@ -421,7 +421,7 @@ SIGNATURES = tuple(
          r"|\bscancel\b|signals\.sigint|received 2 death signal|got signal: 2\b|detected keyboardinterrupt"
          rf"|{_exited('130')}"),
         (CASCADE, "nccl_network_error",
-         r"exited or there was a network error"
+         r"exited or there was a network error|\bnccl(?:remote|system|internal|unhandledcuda)error: "
          r"|(?:\bnccl warn|processgroup|\bgloo\b|distbackenderror).{0,400}"
          r"(?:(?<!monitor )(?<!failed or )timed out|refused|no route|unreachable)"),
         (CAUSE, "network_error",
@@ -566,6 +566,7 @@ SECOND_HAND = frozenset("childfailederror enginedeaderror raytaskerror".split())
 # Exceptions that report a failure of other ranks or a signal: not a fault of the code that raised them.
 FROM_OUTSIDE = (
     r"distbackenderror|distnetworkerror|nccl (?:error|communicator|watchdog)|unhandled (?:system|cuda) error"
+    r"|\bnccl(?:remote|system|internal|unhandledcuda)error: "
     r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}error|signalexception|\bdied with <signals\."
     r"|\bgloo/transport/.{0,80}\b(?:connection|timed out|timeout)\b"
 )
