@@ -432,7 +432,8 @@ SIGNATURES = tuple(
          r"|failed to (?:resolve|establish a new connection)|remotedisconnected|remoteprotocolerror|incompleteread"
          r"|protocolerror|chunkedencodingerror|sslerror|ssl(?:eof|zeroreturn)error|proxyerror"
          r"|endpointconnectionerror|reduce your request rate|http status ?(?:code)?:? ?(?:429|50[0234])"
-         r"|statuscode\.unavailable|unavailable: (?:failed to connect|.{0,60}socket)|network is unreachable"
+         r"|statuscode\.unavailable|network is unreachable"
+         r"|(?<!is )(?<!temporarily )unavailable: (?:failed to connect|.{0,60}socket)"
          r"|no route to host|internal server error|requesttimeout|throttlingexception|operation timed out"
          r"|network error|an error occurred \((?:500|503|internalerror)|\(slowdown\)|couldn\'t connect to"
          r"|could not connect to|check your internet connection|couldn\'t reach|cannot connect to"),
