@@ -537,6 +537,7 @@ SIGNATURES = tuple(
          r"|software caused connection abort|libfabric.{0,60}(?:error|failed)"
          r"|(?<![a-z])(?:lib)?efa.{0,40}(?:error|fail)"
          r"|jax distributed service detected fatal errors|tasks are unhealthy \(stopped sending heartbeats\)"
+         r"|coordination service: .{0,200}\bheartbeat timeout\b"
          r"|net/ofi.{0,80}(?:error|fail|timeout)|distbackenderror|distnetworkerror|collective .{0,40}abort"
          r"|node unreachable"),
         # ------------------------------------------------ the launcher's summary
