@@ -453,7 +453,8 @@ SIGNATURES = tuple(
          r"|cublas_status_(?:execution_failed|internal_error)"
          r"|cuda error: (?:unknown error|invalid (?:program counter|argument|configuration)|launch failed|an illega"
          r"l)|cuda error: (?:initialization error|context is destroyed|unspecified)|\.cuh?:\d+:.{0,300}assertion"
-         r"|\b(?:cuda|hip) error: "),
+         r"|\b(?:cuda|hip) error: "
+         r"|\bcu(?:da)?(?:event|stream|mem|launch|ctx|module|device|graph)[a-z]{0,30} failed with error \d"),
         (EXCEPTION, "device_mismatch",
          r"expected all tensors to be on the same device|must be on the same device|found at least two devices"
          r"|is on (?:cpu|cuda:\d+), but|expected object of (?:device|backend) type|tensors? on different devices"
