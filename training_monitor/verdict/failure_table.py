@@ -242,6 +242,7 @@ SIGNATURES = tuple(
          r"|\bpreempted by (?:a )?(?:pod|higher)"
          r"|reason:\s*(?:preempted|preempting|preemptionbyscheduler|terminationbykubelet|nodeshutdown|nodelost)"
          r"|(?:status|state)\W{1,4}preempted|preemptionbyscheduler|node is shutting down|imminent node shutdown"
+         r"|termination is imminent"
          r"|eventtype\W{1,4}(?:preempt|terminate)|instance/preempted\W{1,4}true|action\W{1,4}terminate\W.{0,40}time"
          r"|terminate_on_host_maint|\bhost ec2\b.{0,60}terminated|x-aws-ec2-.{0,20}spot|instance-action", _ELSEWHERE),
         (DECREED, "evicted_disk",
