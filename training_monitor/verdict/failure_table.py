@@ -679,7 +679,9 @@ AVERTED = (
     r"|\b(?:remov|delet)(?:ed|ing)\b.{0,20}\b(?:corrupt|incomplete|damaged)|\b(?:no|not) (?:nan|inf|preempted)\b"
     r"|\bscale (?:is |was )?(?:reduced|lowered|decreased)"
     r"|[,;.] +(?:starting|training) (?:from scratch|fresh)\b"
-    r"|[,;.] +skipped (?:the |this )?(?:batch|sample|step)\b)"
+    r"|[,;.] +skipped (?:the |this )?(?:batch|sample|step)\b"
+    r"|\b(?:skipped|disabled|skipping [^:]{1,60}): (?!exit)"
+    r"|\b(?:unavailable|not (?:available|installed|found))\W{1,4}no module named)"
     r"|[,;.] continuing (?:the )?(?:training|run)\b(?! (?:is|would|makes)\b)(?!.*\b(?:from|fail|abort|exit))"
 )
 
