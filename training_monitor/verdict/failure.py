@@ -94,6 +94,7 @@ _ERRORLIKE = regex(
     r"|crash(?:ed)?|panic|killed|traceback|halted|tim(?:ed|es) out|died|evicted|preempted|i/o error"
     r"|(?:terminated|exited) (?:abruptly|unexpectedly)|exited with(?! (?:(?:exit )?(?:code|status)[ :=]{1,3})?0\b))\b"
 )
+_CANCELLED = regex(r"\*\*\* job \S{1,40} (?:on \S{1,80} )?cancelled at ")  # by Slurm, which kills it soon
 _STDIO_BUFFER = 8192
 _UNCAUGHT = regex(r"\[rank\d{1,5}\]: \Z")  # PyTorch writes this before each line of an exception that ends a rank
 _TO_ZERO = str.maketrans("123456789", "000000000")
@@ -156,6 +157,7 @@ class _Found(NamedTuple):
     piece: str = ""
     raw: str = ""  # the line of the piece, with the prefixes of launchers
     is_uncaught: bool = False  # only a new attempt can follow
+    is_final: bool = False  # only what the job prints until it is killed, or a new attempt, can follow
 
 
 def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState | None = None) -> Failure:
@@ -273,11 +275,13 @@ class _Evidence:
                     decrees = [each for each in (*self._decrees, *self.found) if each.level == table.DECREED]
                     is_new = begins or self._position() < before
                     self._decrees = [] if is_new else decrees
-                    if is_new or self.found:
+                    if is_new or not all(each.is_final for each in self.found):
                         all_died = not is_new and all(each.is_uncaught for each in self.found)
                         self._uncaught, self._late = self.found if all_died else [], 0
                     self._late += len(whole)
-                    self.found, self._of_parts, self.unnamed, self._chain = [], {}, "", 0
+                    keeps = not is_new and self._late < _STDIO_BUFFER
+                    self.found = [each for each in self.found if keeps and each.is_final]
+                    self._of_parts, self.unnamed, self._chain = {}, "", len(self.found)
             self._retract(line)
             if told.retried and not _ADVICE.search(line):
                 self.unnamed = ""
@@ -329,7 +333,10 @@ class _Evidence:
                         self.found += self._uncaught
                     if each.category == "network_error" and not ends_traceback and _TRACKER.match(line):
                         level = max(level, table.WARNED)
-                    seen = each._replace(level=level, piece=piece, raw=raw, is_uncaught=is_uncaught)
+                    is_final = _CANCELLED.search(line) is not None
+                    if is_final:  # what was cancelled before was another job
+                        self._late, self.found = 0, [other for other in self.found if not other.is_final]
+                    seen = _Found(level, each.category, each.action, piece, raw, is_uncaught, is_final)
                     is_waited_for = seen.category == "time_limit" and _WAITS.search(line)
                     if is_averted and seen.category in _OF_PARTS and not is_waited_for:
                         self._of_parts[seen.category] = seen  # it counts if a signal follows at once

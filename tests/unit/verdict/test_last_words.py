@@ -200,6 +200,16 @@ ENDS = [
      "killed_sigkill", "restart"),
     (f"{STEPS}slurmstepd: error: *** JOB 6 CANCELLED AT T DUE TO TIME LIMIT ***{MORE}\n"
      "slurmstepd: error: *** JOB 7 CANCELLED AT T ***\nsrun: error: n: task 0: Killed", "external_cancel", "stop"),
+    # Slurm cancels a job for good; what the job prints until it is killed changes nothing
+    (f"{MORE}\nslurmstepd: error: *** JOB 6 ON n1 CANCELLED AT T ***\nstep 500 loss 0.27", "external_cancel", "stop"),
+    (f"{MORE}\nslurmstepd: error: *** JOB 6 ON n1 CANCELLED AT T DUE TO TIME LIMIT ***\nstep 500 loss 0.27",
+     "time_limit", "restart"),
+    # A new attempt, or a long time of steps, does
+    (f"{MORE}\nslurmstepd: error: *** JOB 6 ON n1 CANCELLED AT T ***\nstep 1 loss 2\nstep 2 loss 2", "none", "ignore"),
+    (f"{MORE}\nslurmstepd: error: *** JOB 6 ON n1 CANCELLED AT T ***\nResuming from checkpoint-400\nstep 401 loss 0.2",
+     "none", "ignore"),
+    (f"{MORE}\nslurmstepd: error: *** JOB 6 ON n1 CANCELLED AT T ***\n"
+     + "\n".join(f"step {step} loss 0.2" for step in range(500, 1200)), "none", "ignore"),
     # Other ranks notice by the network
     (f"{traceback('KeyError: 1')}\nNCCL WARN socketPoll: connect to 10.0.0.1<41> returned Connection timed out",
      "python_exception", "stop"),
