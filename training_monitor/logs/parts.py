@@ -145,8 +145,9 @@ _SAVED_AT_STEP = regex(
 )
 _MOST = r"max(?:imum)?[ _](?:number of )?(?:train(?:ing)?[ _])?(?:epochs?|steps?|iter(?:ation)?s?)\b"
 _FINISHED = regex(
-    r"\btraining (?:is |has |was )?(?:been )?(?:completed?|finished|done)\b(?! (?:iteration|epoch|step))"
-    r"|\b(?:finished|completed|done) training\b(?! (?:epoch|step|iteration|batch))"
+    r"\b(?:(?:pre-?)?training|fine-?tuning) (?:is |has |was )?(?:been )?(?:completed?|finished|done)\b"
+    r"(?! (?:iteration|epoch|step))"
+    r"|\b(?:finished|completed|done) (?:(?:pre-?)?training|fine-?tuning)\b(?! (?:epoch|step|iteration|batch))"
     r"|\btraining of experiment is done\b|\btraining took \d|reporting training success"
     r"|\btrial \S{1,100} completed after \d{1,12} iterations"
     rf"|\bstop(?:ped|ping)? training: (?:reached )?{_MOST}"
@@ -206,7 +207,7 @@ _ROW = regex(r"[\s|]*\d[\s|\d,.:%+\-aefghilmnos]*")  # only what cells consist o
 _SIGNS = (
     *("train", "resum", "running ", "traceback", "cach", "generating", "sampling", "checking", "total ", "stop"),
     *("ignored", "exception was", "exception in", "in atexit", "triton is", "logging error", "above exception"),
-    *("state:", "job ", "group", "success", "process ", "trial ", "sav"),
+    *("state:", "job ", "group", "success", "process ", "trial ", "sav", "tuning"),
     *("wrote", "writ", "stor", "checkpoint"),
 )
 _SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
