@@ -82,6 +82,8 @@ _OPTIONS = {  # of sbatch, by what `scontrol show job` calls them
     "TresPerNode": "--gres",
     "TresPerJob": "--gpus",
     "TresPerTask": "--gpus-per-task",
+    "CpusPerTres": "--cpus-per-gpu",
+    "MemPerTres": "--mem-per-gpu",
     "Features": "--constraint",
     "Licenses": "--licenses",
     "Nice": "--nice",
@@ -100,7 +102,7 @@ _WORDS = {
 }
 _UNSET = ("", "0", "(null)", "N/A", "None", "Partition_Limit")
 _TRES = regex(r"gres[:/]")
-_GPUS = regex(r".*gpu[:=]")
+_GPUS = regex(r"(?:^|,)(?:gres[:/])?gpu[:=]([^,]+)")
 
 
 def look_question(job_id: str) -> Question[JobView | None]:
@@ -161,7 +163,7 @@ def config_of(line: str) -> dict[str, Any]:
     job = read_job(line)
     head, _, rest = line.partition(" Command=")
     told: dict[str, str] = dict(re.findall(r" ([A-Z][\w/:]*)=(\S*)", head))
-    told |= dict(re.findall(r" (TresPer\w+|Mail\w+)=(\S+)", rest))
+    told |= dict(re.findall(r" (TresPer\w+|(?:Cpus|Mem)PerTres|Mail\w+)=(\S+)", rest))
     if job is None or told.get("BatchFlag") != "1" or "HetJobId" in told:
         raise SettingsError("job", job and job.number, "a job with one batch script, submitted with sbatch")
     options = [f"--job-name={job.name}"]
@@ -169,8 +171,10 @@ def config_of(line: str) -> dict[str, Any]:
         value = told.get(key, "")
         if key == "TresPerNode":
             value = _TRES.sub("", value)
-        elif key.startswith("TresPer"):
-            value = _GPUS.sub("", value)
+        elif "PerTres" in key or key.startswith("TresPer"):  # which may be cpu=8 alone: that is said by CPUs/Task too
+            value = "".join(_GPUS.findall(value)[:1]).replace("=", ":")
+        elif key.startswith("MinMemory") and "MemPerTres" in told:
+            value = ""
         if value not in _UNSET and (key, value) != ("CPUs/Task", "1"):
             options.append(f"{option}={value}")
     tasks_a_node = told.get("NtasksPerN:B:S:C", "0").partition(":")[0]
@@ -182,7 +186,7 @@ def config_of(line: str) -> dict[str, Any]:
     files = [("--output", out), *([("--error", err)] if err != out else [])]
     options += [f"{option}={_pattern(path, job)}" for option, path in files if path]
     options += ["--open-mode=append"] if out and "%" not in _pattern(out, job).replace("%%", "") else []
-    command = rest.partition(" WorkDir=")[0]
+    command = re.split(" (?:SubmitLine|WorkDir)=", rest, maxsplit=1)[0]
     return {
         "job": f"{PREFIX}{_called(line, job)}",
         "options": options,

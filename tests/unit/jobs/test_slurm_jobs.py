@@ -78,6 +78,9 @@ def test_each_option_comes_from_what_slurm_says() -> None:
         ("JobId=12 ", "JobId=12 ArrayJobId=9 ArrayTaskId=4 ", "--array=4"),
         ("Power= ", "Power= TresPerNode=gres:gpu:a100:8 ", "--gres=gpu:a100:8"),
         ("Power= ", "TresPerJob=gres/gpu=16 ", "--gpus=16"),
+        ("Power= ", "TresPerTask=cpu=6,gres/gpu:h100=2 ", "--gpus-per-task=h100:2"),
+        ("Power= ", "CpusPerTres=gpu:8 MemPerTres=gpu:24576 ", "--cpus-per-gpu=8"),
+        ("Power= ", "CpusPerTres=gres/gpu:8 MemPerTres=gres/gpu:24576 ", "--mem-per-gpu=24576"),
         ("NtasksPerN:B:S:C=0:", "NtasksPerN:B:S:C=8:", "--ntasks-per-node=8"),
         ("CPUs/Task=1", "CPUs/Task=6", "--cpus-per-task=6"),
         ("OverSubscribe=OK", "OverSubscribe=NO", "--exclusive"),
@@ -86,9 +89,18 @@ def test_each_option_comes_from_what_slurm_says() -> None:
     ]:
         assert old in LINE
         assert option in config_of(LINE.replace(old, new))["options"]
+    of_cpus = config_of(LINE.replace("Power= ", "TresPerTask=cpu=1 "))["options"]  # as Slurm 24.11 says --cpus-per-task
+    assert of_cpus == config_of(LINE)["options"]
+    by_gpu = config_of(LINE.replace("Power= ", "TresPerNode=gres/gpu:4 MemPerTres=gres/gpu:24576 "))["options"]
+    assert not any(each.startswith("--mem=") for each in by_gpu)  # sbatch takes one of them
     line = LINE.replace("JobId=12 ", "JobId=12 ArrayJobId=9 ArrayTaskId=4 ").replace("out-12.log", "out-9_4.log")
     config = config_of(line)
     assert config["job"] == "slurm:9_4" and "--output=/home/my runs/out-%A_%a.log" in config["options"]
+
+
+def test_the_line_of_its_submission_is_no_argument_of_its_script() -> None:
+    config = config_of(LINE.replace(" WorkDir=", " SubmitLine=sbatch --hold j.sh --foo a x WorkDir="))  # Slurm 25.05
+    assert (config["arguments"], config["folder"]) == ("--foo a x", "/home/my runs")
 
 
 def test_what_is_not_one_job_of_sbatch_is_refused() -> None:
