@@ -86,6 +86,11 @@ def test_a_job_is_read_whatever_its_name_holds() -> None:
         assert found and (found.number, found.name, found.phase) == ("3", "llm", "Running")
 
 
+def test_a_group_of_a_windows_domain_has_a_name_of_two_words() -> None:
+    found = read_job(line().replace("GroupId=root(0)", "GroupId=domain users(1997400513)"))
+    assert found and (found.user, found.state) == ("0", "RUNNING")
+
+
 def test_each_state_and_reason_stands_for_what_it_is() -> None:
     for state, code, phase, exit_code, category in [
         ("COMPLETED", "0:0", "Succeeded", 0, None),
@@ -109,6 +114,7 @@ def test_each_state_and_reason_stands_for_what_it_is() -> None:
     gone = read_job(line(state="NODE_FAIL"))
     assert found and gone
     assert standing_of(found).reason == "FAILED (JobLaunchFailure)" and standing_of(gone).exit_code is None
+    assert standing_of(found).category == "node_lost"  # nothing of the job itself has run
     cancelled = read_job(line(state="CANCELLED", reason="DependencyNeverSatisfied"))
     assert cancelled and standing_of(cancelled).reason == "CANCELLED (DependencyNeverSatisfied)"
 
@@ -124,6 +130,19 @@ def test_a_job_that_is_held_is_released() -> None:
     ]:
         found = read_job(line(state=state, reason=reason))
         assert found and standing_of(found).resume == ("scontrol release 3" if is_held else None)
+
+
+def test_a_job_that_waits_in_vain_says_so() -> None:
+    for reason, is_vain in [
+        ("DependencyNeverSatisfied", True),
+        ("QOSMaxWallDurationPerJobLimit", True),
+        ("AssocMaxGRESPerJob", True),
+        ("AssocMaxJobsLimit", False),
+        ("Dependency", False),
+        ("PartitionNodeLimit", False),  # also where nodes are down
+    ]:
+        found = read_job(line(state="PENDING", reason=reason))
+        assert found and ("scancel 3" in (standing_of(found).message or "")) is is_vain
 
 
 def test_a_job_that_cannot_be_read_is_unknown_and_hides_no_other(
@@ -211,6 +230,17 @@ def test_a_job_that_has_been_ending_for_long_has_ended(tmp_path: Path, monkeypat
     programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=shows(job))
     stands = SlurmTarget("3").read_standing(None)
     assert stands and stands.phase == "Ended"
+    for reason, code, category, phase in [
+        ("TimeLimit", "0:15", "time_limit", "Failed"),
+        ("NodeDown", "0:0", "node_lost", "Failed"),
+        ("NonZeroExitCode", "3:0", None, "Failed"),
+        ("None", "0:15", None, "Ended"),  # cancelled, or not
+    ]:
+        ended = line(state="COMPLETING", reason=reason, code=code).replace(" EndTime=", " EndTime=1600000000 Old=")
+        programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=shows(ended))
+        stands = SlurmTarget("3").read_standing(None)
+        assert stands and (stands.category, stands.phase) == (category, phase)
+    programs(tmp_path, monkeypatch, scontrol=shows(job))
     programs(tmp_path, monkeypatch, date="echo 1600000060")  # another clock than ours
     stands = SlurmTarget("3").read_standing(None)
     assert stands and stands.phase == "Running"

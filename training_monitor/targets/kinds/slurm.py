@@ -46,7 +46,7 @@ _NAME = regex(r"\d{1,10}(?:_\d{1,10})?|[A-Za-z][\w.+-]{0,199}")
 NODE = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 _HEAD = regex(
     r"JobId=(?P<id>\d+)(?: ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<task>\S+))?(?: (?:Array|Het)\w+=\S+)*"
-    r" JobName=(?P<name>.*?)(?: HetJobIdSet=\S+)? UserId=[^ ()]+\((?P<user>\d+)\) GroupId=[^ ()]+\(\d+\) "
+    r" JobName=(?P<name>.*?)(?: HetJobIdSet=\S+)? UserId=[^()=]+\((?P<user>\d+)\) GroupId=[^()=]+\(\d+\) "
 )
 _FILES = regex(r" WorkDir=(?P<folder>.*?) StdErr=(?P<err>.*?) StdIn=.*? StdOut=(?P<out>.*?)(?= Power=| \w+=|$)")
 _MOST_NAMED, _LAST_SIGNAL = 5, 31
@@ -57,6 +57,11 @@ _FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the acc
 _UNCLEARED = "COMPLETING, because Slurm has not finished cleaning up a node"
 _UNSTARTED = "FAILED, because Slurm could not start its script: check its output file and its working directory"
 _OWN_CODES = {"FAILED 0:53": _UNSTARTED}  # no signal: see _code
+_BY_REASON = {  # the state that follows once Slurm has cleaned up
+    "TimeLimit": "TIMEOUT",
+    "OutOfMemory": "OUT_OF_MEMORY",
+    "NodeDown": "NODE_FAIL",
+}
 _CLOCKS_DIFFER = 60.0  # seconds, that of the controller and that of the files
 _ENDING_SECONDS = 600.0  # more than between the signals that end a job (KillWait)
 _PHASES = {  # any other state is unknown
@@ -79,7 +84,13 @@ _CATEGORIES = {  # of docs/failures.md
     "OUT_OF_MEMORY": "host_oom",
     "PREEMPTED": "preemption",
     _UNSTARTED: "missing_file",
+    "FAILED (JobLaunchFailure)": "node_lost",  # on which no program of the job has run
+    "FAILED (Prolog)": "node_lost",
 }
+_NEVER = regex(  # not by waiting: someone has to change the job, or what its account may use
+    r"DependencyNeverSatisfied|BadConstraints|Invalid(?:Account|QOS)|(?:Account|QOS)NotAllowed|PartitionTimeLimit"
+    r"|(?:Assoc|QOS)(?:Max|Min)\w+Per(?:Job|Node)(?:Limit)?"
+)
 
 
 class SlurmJob(NamedTuple):
@@ -292,7 +303,9 @@ def _are_steps_off() -> bool:
 def standing_of(job: SlurmJob) -> PodState:
     """Return what is said of a job."""
     has_ended, is_own_code = job.phase in ENDED, job.exit_code or job.phase == "Succeeded"
-    waits = f", expected to start {_local(job.starts_at)}" if job.starts_at and job.phase == "Pending" else ""
+    waits = f"expected to start {_local(job.starts_at)}" if job.starts_at and job.phase == "Pending" else None
+    if job.phase == "Pending" and _NEVER.fullmatch(job.reason or ""):
+        waits = f"it will not start as it is; change it with scontrol update, or cancel it with scancel {job.number}"
     reason = job.reason if job.phase == "Pending" or job.state in ("FAILED", "CANCELLED") else None
     return PodState(
         _called(job),
@@ -300,11 +313,11 @@ def standing_of(job: SlurmJob) -> PodState:
         False,
         job.restarts,
         reason=f"{job.state} ({reason})" if reason else job.state,
-        message=waits.removeprefix(", ") or None,
+        message=waits,
         exit_code=job.exit_code if has_ended and is_own_code else None,  # 0:0 of a job that a node failure ended
         terminated_at=job.ended_at if has_ended else None,
         kind="job",
-        category=_CATEGORIES.get(job.state),
+        category=_CATEGORIES.get(job.state) or _CATEGORIES.get(f"{job.state} ({reason})"),
         resume=_resume(job),
     )
 
@@ -344,13 +357,18 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
     nodes = [rest.split() for word, rest in lines if word == "nodes"]
     read = tuple(found for job, names in zip(jobs, nodes) if (found := read_job(job, names) or _unread(job)))
     now = next((_time(rest) for word, rest in lines if word == "now"), None)
-    read = tuple(each._replace(state=_UNCLEARED) if _is_over(each, now) else each for each in read)
+    read = tuple(each._replace(state=_state_after(each)) if _is_over(each, now) else each for each in read)
     return tuple(each._replace(is_own=("user", each.user) in lines) for each in read)
 
 
 def _is_over(job: SlurmJob, now: float | None) -> bool:
     """Whether a job has ended long ago, by the clock of the machine with Slurm's commands: ours may differ."""
     return job.state == "COMPLETING" and (now or 0.0) - (job.ended_at or math.inf) > _ENDING_SECONDS
+
+
+def _state_after(job: SlurmJob) -> str:
+    """Return the state in which a job has ended whose node Slurm does not finish cleaning up."""
+    return _BY_REASON.get(job.reason or "", "FAILED" if job.exit_code and job.exit_code < 128 else _UNCLEARED)
 
 
 def refused(said: str) -> TargetUnreachable:
