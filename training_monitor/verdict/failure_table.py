@@ -399,10 +399,12 @@ SIGNATURES = tuple(
          r"|probability tensor contains|current loss scale already at minimum"),
         (CAUSE, "command_not_found",
          r"executable file not found in \$path|main process exited, code=exited, status=203/"),
+        (CAUSE, "environment",  # of the node, until it is rebooted: its driver was replaced while it ran
+         r"driver/library version mismatch", _ELSEWHERE),
         (CAUSE, "environment",
          r"no kernel image is available|\bsm_\d{2,3}\b.{0,60}not (?:compatible|supported)|undefined symbol"
          r"|cuda capability .{0,60}(?:is not compatible|no longer support|not supported)"
-         r"|driver/library version mismatch|cuda driver version is insufficient"
+         r"|cuda driver version is insufficient"
          r"|found no nvidia driver|forward compatibility was attempted|unsupported display driver|version `?glibc"
          r"|cannot open shared object file|invalid device ordinal"
          r"|torch not compiled with cuda|cuda error: invalid device function"
