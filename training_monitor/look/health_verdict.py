@@ -32,6 +32,9 @@ _LEFT_BEHIND = (
     "little work"
 )
 _IN_MIG = "use DCGM (dcgmi dmon): nvidia-smi reports no utilization of a GPU in MIG mode"
+_NOT_REPORTED = (
+    "use DCGM (dcgmi dmon), or tegrastats on a Jetson: nvidia-smi responds, but does not report the utilization here"
+)
 _RUN_NVIDIA_SMI = "run nvidia-smi on the node: if it hangs or fails, the driver or a GPU is broken"
 
 
@@ -90,8 +93,10 @@ def judge_gpus(
     if not modes:
         reason = f": {unread[0].error}" if unread else ""
         issue = f"Could not read GPU utilization from any node{reason}"
-        is_mig = all(each.has_none for each in unread) and any(gpu.mig_enabled for node in nodes for gpu in node.gpus)
-        return [*findings, Finding("unknown", issue, _IN_MIG if is_mig else _unread_remedy(unread, in_pods))]
+        listed = [gpu for node in nodes for gpu in node.gpus] if all(each.has_none for each in unread) else []
+        remedy = _IN_MIG if any(gpu.mig_enabled for gpu in listed) else _NOT_REPORTED
+        is_listed = bool(listed) and not all(gpu.error for gpu in listed)
+        return [*findings, Finding("unknown", issue, remedy if is_listed else _unread_remedy(unread, in_pods))]
     if broken := [node for node in unread if not node.has_none]:
         issue = f"Could not query the GPUs of {plural(len(broken), 'node')}: {broken[0].error}"
         findings.append(Finding("unknown", issue, _RUN_NVIDIA_SMI))

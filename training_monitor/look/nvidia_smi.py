@@ -77,8 +77,14 @@ def parse_gpus(text: str) -> GpuTable:
     """
     gpus: list[Gpu] = []
     messages: list[str] = []
+    lost = 0  # of which the row follows, in which all is unknown
     for line in text.splitlines():
-        gpu = read_lost_gpu(line) or _row(line)
+        gpu = read_lost_gpu(line)
+        lost += gpu is not None
+        if gpu is None and _is_all_unknown(line):
+            lost -= 1
+            gpu = Gpu(index=None, error="Unknown Error") if lost < 0 else None
+        gpu = gpu or _row(line)
         if gpu is not None:
             gpus.append(gpu)
             if len(gpus) > MOST_GPUS:
@@ -116,7 +122,7 @@ def parse_gpu_processes(text: str) -> tuple[GpuProcess, ...]:
 def read_lost_gpu(line: str) -> Gpu | None:
     """Return a GPU that the driver names but cannot open; the line has its bus address instead of an index."""
     found = _LOST_GPU.search(line)
-    if not found:
+    if not found or "insufficient permissions" in found[2].lower():  # that of others, or of another container
         return None
     is_address = re.match(r":\S", line[found.end(1) :])  # GPU 0000:41:00.0, not GPU1: 0000:41:00.0
     index = int(found[1]) if found[1] and not is_address else None
@@ -126,6 +132,12 @@ def read_lost_gpu(line: str) -> Gpu | None:
 def read_driver_error(line: str) -> str | None:
     """Return what the driver says in a line if it is an error of its own."""
     return line.strip()[:300] if _DRIVER_ERRORS.search(line) else None
+
+
+def _is_all_unknown(line: str) -> bool:
+    """Whether it is the row of a GPU of which the driver does not know even the index."""
+    cells = line.split(",")
+    return len(cells) >= len(GPU_FIELDS_MINIMAL) and all(_ERROR_WORD.fullmatch(cell.strip()) for cell in cells)
 
 
 def _row(line: str) -> Gpu | None:

@@ -89,7 +89,8 @@ def test_idle_gpus_are_a_failure_but_expected_while_a_job_starts_or_evaluates() 
 
 def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy() -> None:
     for gpus in [[], [gpu(None), gpu(None)]]:
-        only(on(*gpus, state="running"), "unknown", "Could not read GPU utilization from any node")
+        remedy = "does not report the utilization" if gpus else "run nvidia-smi on the node"  # a Jetson, say
+        only(on(*gpus, state="running"), "unknown", "Could not read GPU utilization from any node", remedy)
         found = judge_gpus([node(*gpus, error="no answer in 10 s")])
         only(found, "unknown", "from any node: no answer in 10 s", "nvidia-smi")
     for error in ["gpu: still running after 10 s, so it was killed", "Driver/library version mismatch"]:

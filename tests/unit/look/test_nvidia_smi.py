@@ -53,6 +53,20 @@ def test_a_lost_gpu_keeps_the_index_of_the_driver_and_hides_no_other() -> None:
     assert table.gpus[1].utilization == 97
 
 
+def test_a_gpu_of_which_not_even_the_index_is_known_counts_once() -> None:
+    nothing = ", ".join(["[Unknown Error]"] * len(GPU_FIELDS))
+    assert [gpu.error for gpu in parse_gpus(f"{ROW}\n{nothing}").gpus] == [None, "Unknown Error"]
+    lost = "Unable to determine the device handle for GPU0000:05:00.0: Unknown Error"
+    assert [gpu.error for gpu in parse_gpus(f"{ROW}\n{lost}\n{nothing}").gpus] == [None, lost]
+    assert [gpu.error for gpu in parse_gpus(f"{lost}\n{nothing}\n{nothing}").gpus] == [lost, "Unknown Error"]
+
+
+def test_a_gpu_that_one_may_not_open_is_not_a_broken_one() -> None:
+    said = "Unable to determine the device handle for GPU 0000:0B:00.0: Insufficient Permissions"
+    table = parse_gpus(f"{said}\n{ROW}")
+    assert [gpu.error for gpu in table.gpus] == [None] and table.error == said
+
+
 def test_the_drivers_own_message_is_the_error_of_the_table() -> None:
     for message in [
         "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.",
