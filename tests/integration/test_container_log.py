@@ -16,7 +16,7 @@ import pytest
 from tests.integration.commands import run_command
 from tests.integration.conftest import Surroundings, wait_until
 from tests.integration.ray_cluster import record_calls
-from tests.loopback.kubernetes import KubernetesApi, Pod
+from tests.loopback.kubernetes import NO_PROCESSES, ContainerState, KubernetesApi, Pod
 from tests.requirements import require
 from training_monitor import JobMonitor, get_training_health
 from training_monitor.look.meant import find_one
@@ -176,6 +176,17 @@ def test_the_training_is_found_behind_a_sidecar(meshed: Pod) -> None:
     assert json.loads(run_command("check", "meshed", "1", "--json").stdout)["jobs"][0]["step"] >= 5
     proxy = json.loads(run_command("check", "k8s://default/meshed/proxy", "--json").stdout)
     assert (proxy["jobs"], proxy["target"]) == ([], "k8s://default/meshed/proxy")
+
+
+def test_a_training_that_ended_beside_a_living_sidecar_has_ended(kube: KubernetesApi) -> None:
+    for order in (["trainer", "proxy"], ["proxy", "trainer"]):  # none with GPUs
+        pod = kube.add_pod("meshed", containers=order, restart_policy="Never", enter=tuple(NO_PROCESSES))
+        pod.states["trainer"] = ContainerState(terminated="Error", exit_code=7)
+        done = json.loads(run_command("check", "meshed", "--json").stdout)
+        assert (done["target"], done["verdict"]) == ("k8s://default/meshed/trainer", "failed"), done
+        assert "exit code 7" in done["reason"]
+        pod.states["proxy"] = ContainerState(waiting="CrashLoopBackOff", last_terminated="Error")
+        assert run_command("check", "meshed", "--json").returncode == 3  # the training may have been in that one
 
 
 READERS = {

@@ -89,10 +89,10 @@ def check_training(
     siblings = _Siblings(to_find if asked.target.cluster else reach(to_find))
     kept = store or BestEffortStore()
     find = partial(_find, kept, what)
-    meant = _beside(siblings.find, partial(find, siblings.site))
+    calls: list[Callable[[], Any]] = [partial(find, siblings.site), siblings.find]
+    found = side_by_side(calls)[0]
     site = siblings.site
-    if site.target.others:  # the one that was meant is known by now
-        meant = find(site)
+    meant = _found(find(site) if site.target.others else found)  # in the container that is meant, which is known by now
     siblings.site = site = replace(site, until=asked.until)
     now = site.clock.time()
     known, forgotten = recall(kept, site.target, now), 0
@@ -280,10 +280,14 @@ class _Seen(NamedTuple):
 
 def _beside(other: Callable[[], object], call: Callable[[], Any]) -> Any:
     """Return the result of a call while another one runs, whose result and error are left out. Raises its error."""
-    found, _ = side_by_side([call, other])
-    if isinstance(found, TrainingMonitorError):
-        raise found
-    return found
+    return _found(side_by_side([call, other])[0])
+
+
+def _found(result: Any) -> Any:
+    """Return the result of a call of `side_by_side`. Raises its error."""
+    if isinstance(result, TrainingMonitorError):
+        raise result
+    return result
 
 
 def _look_at(site: Site, trainings: Sequence[MeantTraining], *, alone: bool) -> list[_Seen]:

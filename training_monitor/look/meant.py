@@ -6,7 +6,6 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -163,7 +162,7 @@ def _of_ended(site: Site, text: str = "") -> Meant:
 
 def reach(site: Site, timeout: float = RESOLVE_SECONDS) -> Site:
     """Return the site at its address, and in one container of a pod: the one named, or the only one with GPUs, or else
-    the first in which a training is found.
+    the first in which a training is found, or the only one that has ended beside others in which there is none.
 
     Args:
         timeout: seconds for each call that it takes.
@@ -172,12 +171,18 @@ def reach(site: Site, timeout: float = RESOLVE_SECONDS) -> Site:
         CommandError: see `Target.resolve`.
     """
     site = site.resolve(timeout)
-    for target in site.target.may_be:
-        with suppress(TrainingMonitorError):
+    default, *containers = site.target.may_be or (site.target,)
+    ended, unseen = list[Target](), list[Target]()
+    for target in (default, *containers) if containers else ():
+        try:
             meant = find_meant(site.at(target), timeout=timeout)
-            if meant.trainings and not meant.has_ended:
-                return site.at(target)
-    return site
+        except TrainingMonitorError:
+            unseen.append(target)
+            continue
+        if meant.trainings and not meant.has_ended:
+            return site.at(target)
+        ended += [target] if meant.has_ended else []
+    return site.at(ended[0]) if len(ended) == 1 and unseen in ([], [default]) else site
 
 
 def note_found(site: Site, found: FoundTrainings) -> None:
