@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from operator import attrgetter
 
 from training_monitor.core.models import Failure, JobStatus, Progress
@@ -246,7 +247,7 @@ def _judge_running(seen: Sequence[Observation], now: float, policy: StallPolicy)
     is_held = last.bar_held and stall.is_stalling and stall.signals["works"] and stall.kind != "slow"
     if stall.kind != "suspended" and (is_held or (last.unseen_output and not stall.signals["has_step"])):
         stall = replace(stall, is_stalling=False, kind=None, confidence="none", recommendation="continue")
-        held = _judge_held(stall, _position(last)) if is_held else _judge_unseen(stall, last.timestamp, policy)
+        held = _judge_held(stall, _position(last)) if is_held else _judge_unseen(stall, seen, policy)
         return _add_findings(replace(held, stall=stall), seen)
     if stall.kind == "slow":
         found = Verdict("slow", "warning", f"{_position(last)}: {stall.reason}", stall.signals["slow_since"])
@@ -327,8 +328,9 @@ def _judge_start(stall: StallAnalysis) -> Verdict:
     )
 
 
-def _judge_unseen(stall: StallAnalysis, now: float, policy: StallPolicy) -> Verdict:
+def _judge_unseen(stall: StallAnalysis, seen: Sequence[Observation], policy: StallPolicy) -> Verdict:
     """Judge a training whose output cannot be read: only by whether it works."""
+    now = seen[-1].timestamp
     idle, works = now - stall.signals["worked_at"], stall.signals["works"]
     reason, began = "its output cannot be read, so its steps are unknown", stall.signals["started_at"]
     if works and idle < policy.quiet_pause:
@@ -342,7 +344,16 @@ def _judge_unseen(stall: StallAnalysis, now: float, policy: StallPolicy) -> Verd
         )
     if idle < policy.quiet_pause:
         return Verdict("unknown", "unknown", reason, began, remedies=(f"check again in {format_duration(60)}",))
+    if _still_writes(seen[-10:]):
+        reason += ", but they still write a few bytes, as for lines of a log"
+        return Verdict("unknown", "unknown", reason, began, remedies=("redirect its output to a file to see its steps",))
     return Verdict("stalled", "failed", reason, now - idle, "low", "alert")
+
+
+def _still_writes(seen: Sequence[Observation]) -> bool:
+    """Whether a training was seen to write again and again, however little: /dev/null counts what it is given."""
+    sizes = [each.written_bytes for each in seen if each.written_bytes is not None]
+    return sum(before < after for before, after in pairwise(sizes)) > len(sizes) // 3
 
 
 def _judge_held(stall: StallAnalysis, shown: str) -> Verdict:

@@ -675,6 +675,16 @@ def test_without_work_it_is_stalled_after_the_quiet_limit_and_never_for_sure() -
     assert (verdict.confidence, verdict.recommendation) == ("low", "alert")
 
 
+def test_a_few_bytes_again_and_again_may_be_the_lines_of_an_output_that_is_thrown_away() -> None:
+    looks = [unseen(30.0 * at, cpu_seconds=25.0, cpu_cores=0.1, written_bytes=40 * at) for at in range(1, 40)]
+    verdict = judge(looks, now=looks[-1].timestamp)
+    assert (verdict.state, verdict.verdict) == ("unknown", "unknown") and "a few bytes" in verdict.reason
+    assert "redirect its output" in verdict.remedies[0]
+    for at in range(40, 55):  # and now nothing
+        looks.append(replace(looks[-1], timestamp=30.0 * at, runtime=30.0 * at))
+    assert judge(looks, now=looks[-1].timestamp).state == "stalled"
+
+
 def behind_a_bar(cores: float, **seen: Any) -> Verdict:
     """Steps for ten minutes, and then two hours of which the log shows none."""
     always: dict[str, Any] = {"is_running": True, "cpu_cores": cores, "written_bytes": 0, "processes": 1, **seen}
