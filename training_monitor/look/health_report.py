@@ -59,6 +59,7 @@ from training_monitor.targets.transport import Transport
 from training_monitor.verdict.judge import judge, not_seen
 
 Answers = dict[str, Answer[Any]]
+HEALTH_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -94,6 +95,7 @@ def get_training_health(
     namespace: str = "default",
     *,
     job_id: str | None = None,
+    timeout: float = HEALTH_SECONDS,
     store: Store | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -107,6 +109,8 @@ def get_training_health(
         checkpoint_dir: a folder on the head; None: checkpoints are not reported.
         all_pods: all pods to inspect; the head may be omitted; default: only the head.
         job_id: a job to report on, by its ID or a name (see `find_ray_job`).
+        timeout: maximum seconds for all queries together. Anything that could not be read within this time is reported
+            as unknown.
         store: where observations of the job are stored; default: this user's store.
 
     Returns:
@@ -117,7 +121,7 @@ def get_training_health(
     head = parse_target(head_pod, namespace=namespace)
     others = [parse_target(pod, namespace=namespace) for pod in all_pods or ()]
     targets = [head, *(each for each in dict.fromkeys(others) if each != head)]
-    sites = [Site(target, transport) for target in targets]
+    sites = [Site(target, transport).within(timeout) for target in targets]
     seen = _look(sites, checkpoint_dir, job_id)
     asked = seen.answers[0].get("job")
     if job_id and asked and asked.known and asked.value is None and is_ray_job(job_id):

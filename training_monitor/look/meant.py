@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import posixpath
 import re
@@ -287,10 +288,11 @@ def find_one(
     what: str | int | None = None,
     namespace: str = "default",
     *,
+    timeout: float = math.inf,
     transport: Transport | None = None,
 ) -> MeantTraining:
-    """Find the one training that is meant, see `find_one_at`."""
-    return find_one_at(reach(Site.of(target, namespace, transport)), what)
+    """Find the one training that is meant, see `find_one_at`; `timeout` is for all queries together."""
+    return find_one_at(reach(Site.of(target, namespace, transport).within(timeout)), what)
 
 
 def find_one_at(

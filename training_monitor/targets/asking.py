@@ -171,7 +171,7 @@ class Site:
                 result = reach.run(["sh", "-s"], timeout=limit, input=script)
             except CommandTimedOut as error:
                 if error.result:
-                    what = f"{error.result.argv[0]} did not respond within {limit:g} s"
+                    what = f"{error.result.argv[0]} did not respond within {round(limit, 1):g} s"
                     raise explain_timeout(_without(nonce, error.result), what, str(self)) from error
                 raise
             with self.turn:

@@ -153,7 +153,7 @@ class LocalTransport:
         out, err = (reader.text() for reader in readers)
         result = CommandResult(tuple(argv), exit_code, out, err, time.monotonic() - started)
         if is_late:
-            raise explain_timeout(result, f"{argv[0]} did not respond within {timeout:g} s")
+            raise explain_timeout(result, f"{argv[0]} did not respond within {round(timeout, 1):g} s")
         return result
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from training_monitor.core import reports
 from training_monitor.core.errors import CommandTimedOut, TargetNotFound, TargetUnreachable
 from training_monitor.core.models import Reply
 from training_monitor.core.reports import HealthReport
+from training_monitor.core.results import CommandResult
 from training_monitor.look.health_report import get_training_health, print_training_health
 from training_monitor.look.health_verdict import format_training_health
+from training_monitor.targets.transport import Stream
 
 RAY_FOLDER = Path(__file__).parents[2] / "recorded" / "ray" / "2.60.0"
 RAY = (RAY_FOLDER / "rest_cluster_status_busy.json").read_text()
@@ -304,3 +307,19 @@ def test_an_unreadable_log_leaves_the_job_unknown() -> None:
     assert job and (job["state"], job["verdict"], report["verdict"]) == ("unknown", "unknown", "unknown")
     assert "its log could not be read: ray job logs was killed" in job["reason"]
     assert issue(report, "its log could not be read") == "check that the ray command works in the head pod"
+
+
+def test_targets_that_never_respond_hold_no_report_up() -> None:
+    limits = list[float]()
+
+    class Silent:
+        def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+            limits.append(timeout)
+            raise CommandTimedOut("kubectl did not respond")
+
+        def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+            raise AssertionError
+
+    report = get_training_health(HEAD, "/c", [WORKER], transport=Silent(), timeout=7.0)
+    assert report["verdict"] == "unknown" and report["silent"] == [HEAD, WORKER]
+    assert sorted(each > 7.0 for each in limits) == [False, False, True]  # the list of pods takes 20 s at most

@@ -10,6 +10,7 @@ from training_monitor.cli.command_table import Command
 from training_monitor.cli.output import EXITS, hint, print_json, put_report, say
 from training_monitor.core.errors import TrainingMonitorError
 
+_FIND_SECONDS: Final = 15.0  # to find the folder of the checkpoints, before the report
 _COUNTS: Final = ("gpus_used", "gpus_available", "cpus_used", "cpus_available")
 
 
@@ -43,7 +44,7 @@ def _found_folder(args: Namespace) -> str | None:
     from training_monitor.look.meant import find_one
 
     try:
-        return find_one(args.target, args.job, args.namespace).job.output_dir
+        return find_one(args.target, args.job, args.namespace, timeout=_FIND_SECONDS).job.output_dir
     except TrainingMonitorError:
         return None
 
