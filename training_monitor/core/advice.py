@@ -333,6 +333,15 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             "try again in a few minutes: the host is starting up or shutting down",
             _AFTER_CUT,
         ),
+        (
+            r"tailnet policy does not permit",
+            "ask the administrator of your tailnet for access: its policy (ACL) does not permit this ssh connection",
+            _AFTER_CUT,
+        ),
+        (
+            r"Your SSH client doesn't support PTY",
+            "connect to the pod's exposed TCP port instead: the provider's ssh proxy runs no commands, only terminals",
+        ),
         # ---- the configuration
         LocalFailure,
         (
@@ -415,6 +424,7 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             r"[Cc]ontainer \S{1,99} is (?:not running|restarting)",
             "find out why the container does not keep running: see docker logs NAME",
         ),
+        (r"exec: \"sh\": executable file not found", "use an image that contains a shell: this container has no `sh`"),
         # ---- programs that are missing
         None,
         (r"\b\w*sh: (?:line )?(?:\d+: )?([\w.+-]{1,60}): (?:command )?not found\s*$", _INSTALL),
@@ -449,6 +459,11 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
             "free up disk space: the disk is full, or your disk quota is used up",
         ),
         (r": Read-only file system", "check dmesg on the target: the file system is read-only"),
+        (r": Stale (?:NFS )?file handle", "mount the file system named in the message again: its server lost it"),
+        (
+            r"is not recognized as an internal or external command|The term 'sh' is not recognized",
+            "connect to Linux instead, for example to WSL: the host runs Windows, and has no `sh`",
+        ),
         (
             r"fork: (?:retry: )?Resource temporarily unavailable|\bCannot fork\b|fork: Cannot allocate memory",
             "stop some programs on the target: it has reached its process or memory limit",

@@ -346,9 +346,7 @@ def _judge_unseen(stall: StallAnalysis, seen: Sequence[Observation], policy: Sta
         return Verdict("unknown", "unknown", reason, began, remedies=(f"check again in {format_duration(60)}",))
     if _still_writes(seen[-10:]):
         reason += ", but they still write a few bytes, as for lines of a log"
-        return Verdict(
-            "unknown", "unknown", reason, began, remedies=("redirect its output to a file",)
-        )
+        return Verdict("unknown", "unknown", reason, began, remedies=("redirect its output to a file",))
     return Verdict("stalled", "failed", reason, now - idle, "low", "alert")
 
 

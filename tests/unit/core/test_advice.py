@@ -38,7 +38,8 @@ def test_a_program_that_fails_shows_its_words_and_the_advice() -> None:
     for answer in ANSWERS:
         if answer["tool"] not in (PROGRAMS, QUESTIONS, "kubectl", "ssh"):
             continue
-        program = "kubectl" if answer["tool"] == "kubectl" or "executable" in answer["said"] else "ssh"
+        is_plugin = "executable" in answer["said"] and "runc" not in answer["source"]
+        program = "kubectl" if answer["tool"] == "kubectl" or is_plugin else "ssh"
         error = explain(answer["said"], program)
         last = answer["said"].splitlines()[-1].strip()
         assert error.hint == answer["hint"] and last[-120:] in str(error)
