@@ -246,8 +246,8 @@ class TrainingMetrics(PublicValue):
         """Return the health of the row, as determined by the first rule below that applies.
 
         1. The machine is not running, or this version does not recognize its status. Lost, exited, offline: error.
-           Stopped, frozen, rebooting: warning. Created, loading, pending: unknown, because the machine is starting. Any
-           unrecognized status: unknown.
+           Stopped, frozen, rebooting: warning. Created, loading, pending: unknown, because the machine is starting, or
+           a warning if its image cannot be started. Any unrecognized status: unknown.
         2. The training has ended, according to `judge`. Failed: error. Stopped: warning. Finished: healthy, or a
            warning if the machine still costs money.
         3. The last look failed. The health is unknown, because earlier values may be out of date.
@@ -288,6 +288,11 @@ class TrainingMetrics(PublicValue):
         if self.status in HALTED:
             return Health("warning", f"the machine is {self.status}", self.status, at)
         if self.status in STARTING:
+            from training_monitor.core.image_errors import cannot_start  # few machines start
+
+            if self.message and cannot_start(self.message):
+                said = f"starting ({self.status}): {self.message}"[:MOST_REASON]
+                return Health("warning", said, "cannot start", at, self.message)
             return Health("unknown", f"starting ({self.status})", "starting", detail="starting")
         if self.status not in KNOWN:
             word = redact(self.status)[:MOST_WORD]

@@ -30,6 +30,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.fields import PublicValue
+from training_monitor.core.image_errors import ELSEWHERE, cannot_start
 from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
 from training_monitor.core.results import CommandResult
@@ -61,13 +62,6 @@ _NULL_ROW = "'NoneType' object is not subscriptable"  # how older versions fail 
 READY_EVERY, READY_AT_MOST = 5.0, 30.0
 TOLD_EVERY = 60.0  # seconds between two lines that report the wait
 _NEVER_RUNNING = ("exited", "offline", "unknown", "stopped")
-_ELSEWHERE = "use another machine; if the message is about the image, check its name and the login to its registry"
-_NO_START = regex(
-    r"manifest unknown|manifest for \S+ not found|\bdenied\b|\bunauthorized\b|no basic auth credentials"
-    r"|repository does not exist|no matching manifest|invalid reference format|no space left on device"
-    r"|OCI runtime create failed|nvidia-container-cli: |could not select device driver",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -467,8 +461,8 @@ def _look_at(instance_id: str, ssh_timeout: float, runner: Transport, clock: Clo
     seen = clean_line(f"{status or 'no status yet'}{f': {said}' if said else ''}")
     if is_scheduled(row):
         return _Boot(f"{seen}, waiting for a free GPU of its machine")
-    if status in _NEVER_RUNNING or is_stopped(row) or (status != "running" and _NO_START.search(f"{said}")):
-        return _Boot(seen, end=CommandFailed(f"instance {instance_id} cannot start: {seen}", hint=_ELSEWHERE))
+    if status in _NEVER_RUNNING or is_stopped(row) or (status != "running" and cannot_start(f"{said}")):
+        return _Boot(seen, end=CommandFailed(f"instance {instance_id} cannot start: {seen}", hint=ELSEWHERE))
     return _try_ssh(instance_id, row, ssh_timeout, runner) if status == "running" else _Boot(seen)
 
 

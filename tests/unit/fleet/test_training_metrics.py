@@ -125,6 +125,11 @@ def test_health_and_its_reason() -> None:
         ({"status": "frozen"}, ("warning", "the machine is frozen")),
         ({"status": "rebooting"}, ("warning", "the machine is rebooting")),
         ({"status": "loading", "gpu_util": 0.0}, ("unknown", "starting (loading)")),
+        ({"status": "loading", "message": "a1b2: Pulling fs layer"}, ("unknown", "starting (loading)")),
+        (
+            {"status": "loading", "message": "manifest for x:1 not found"},
+            ("warning", "starting (loading): manifest for x:1 not found"),
+        ),
         ({"status": "created", "gpu_util": 0.0}, ("unknown", "starting (created)")),
         ({"status": "pending", "is_running": False}, ("unknown", "starting (pending)")),
         ({"error": "ssh: no answer", "verdict": HANGS}, ("unknown", "no answer: ssh: no answer")),

@@ -192,6 +192,12 @@ def test_an_instance_is_reached_by_its_proxy_while_that_answers_else_directly() 
 def test_an_instance_that_cannot_start_says_why() -> None:
     said = "Error response from daemon: OCI runtime create failed\nnvidia-container-cli: driver not loaded"
     row = {**RUNNING, "actual_status": "created", "status_msg": said}
+    for message, hint in ((said, "another machine"), ("pulling layers", "wait until")):
+        with pytest.raises(TargetUnreachable) as caught:
+            reach({**row, "status_msg": message}, ssh5_vast_ai=REFUSED)
+        assert hint in (caught.value.hint or "")
+    with pytest.raises(TargetUnreachable, match="no response over ssh .status not known yet"):
+        reach({**RUNNING, "actual_status": None}, ssh5_vast_ai=REFUSED)
     for address in ("ssh5.vast.ai", None):
         with pytest.raises(TargetUnreachable, match=r"\(status created: Error .* driver not loaded\)"):
             reach({**row, "ssh_host": address}, ssh5_vast_ai=REFUSED)

@@ -24,6 +24,7 @@ _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk
 # and one key is offered, so that the owner of the machine does not learn which others there are.
 _ALONE = ("-F", "none", "-a", "-x", "-o", "IdentitiesOnly=yes", "-o", "ClearAllForwardings=yes")
 _NO_SERVER = regex(r"ssh: connect to host|ssh: Could not resolve hostname|kex_exchange_identification: ")
+_NO_STATUS = "not known yet"  # of an instance that has just been rented
 _STOPPED = "start it: vastai start instance {}; it may have been outbid, or stopped by someone else"
 _AFTER = {
     "exited": _STOPPED,
@@ -93,9 +94,12 @@ class VastTarget(Target):
         return result.exit_code != 255 or not _NO_SERVER.search(result.stderr)
 
     def _unreachable(self, what: str, status: object, said: str | None) -> TargetUnreachable:
+        from training_monitor.core.image_errors import ELSEWHERE, cannot_start
+
         hint = _AFTER.get(str(status), "wait until it is running, or rent another instance").format(self.name)
+        hint = ELSEWHERE if cannot_start(said) else hint
         more = f": {last_lines(said)}" if said else ""
-        return TargetUnreachable(f"{what} (status {str(status):.40}{more})", target=str(self), hint=hint)
+        return TargetUnreachable(f"{what} (status {str(status or _NO_STATUS):.40}{more})", target=str(self), hint=hint)
 
     def resolve(self, transport: Transport | None, timeout: float = VAST_TIMEOUT) -> VastTarget:
         """Ask the vastai CLI for its address; the CLI exits 0 with empty output when it could not ask."""
@@ -121,7 +125,7 @@ class VastTarget(Target):
         found = [*dict.fromkeys((each.name, each.port) for each in usable if each)]
         if not found:
             raise self._unreachable("no usable ssh address", status, said)
-        stated = None if status in (None, "running") else f"{status}"
+        stated = None if row.get("actual_status", "running") == "running" else f"{status or _NO_STATUS}"
         (address, port), direct = found[0], next(iter(found[1:]), None)
         return replace(self, address=address, port=port, direct=direct, status=stated, said=said or None)
 
