@@ -246,3 +246,27 @@ def test_a_worker_of_a_ray_job_belongs_to_it_and_does_not_stand_for_it(
     found = look(target, roots)
     assert {driver.pid, worker.pid} < set(found.pids) and other.pid not in found.pids
     assert found.process and found.process.startswith(f"{driver.pid} ")
+
+
+HEADLESS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).syscall({}, 0)  # _exit(2) of the main thread alone
+"""
+
+
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="the number of the system call")
+def test_a_process_whose_main_thread_has_ended_runs(target: Place, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HEADLESS.format({"x86_64": 60, "aarch64": 93}[os.uname().machine]))
+    job = start_process_job(target.address, [sys.executable, f"{tmp_path}/train.py"], "headless")
+    try:
+        assert wait_until(lambda: any(map(is_headless, look(target, members_script(job)).pids)))
+        [pid] = filter(is_headless, look(target, members_script(job)).pids)
+        assert look(target, pids_of(pid)).pids == (pid,)
+    finally:
+        ask(target.address, stop_question(job, "test", 1.0))
+    assert look(target, members_script(job)).processes == 0
+
+
+def is_headless(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"

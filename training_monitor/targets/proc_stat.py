@@ -185,11 +185,12 @@ def parse_stat(line: str, page_size: int) -> ProcessSample | None:
     if not opened or len(fields) <= _RSS:
         return None
     try:
+        goes_on = fields[_STATE] == "Z" and int(fields[_THREADS]) > 1  # its main thread alone has ended
         return ProcessSample(
             int(pid),
             int(fields[_PARENT]),
             name,
-            fields[_STATE],
+            "S" if goes_on else fields[_STATE],
             int(fields[_START]),
             int(fields[_UTIME]) + int(fields[_STIME]),
             int(fields[_RSS]) * page_size,

@@ -30,6 +30,12 @@ def test_the_needed_fields_are_read_and_a_name_may_hold_anything() -> None:
         assert sample and (sample.name, sample.pid, sample.start_ticks) == (name, 42, 123456)
 
 
+def test_a_process_whose_main_thread_alone_has_ended_goes_on() -> None:
+    for threads, state in ((1, "Z"), (2, "S"), (12, "S")):
+        sample = parse_stat(f"42 (python3) {REST.replace('S', 'Z', 1).replace('20 0 12', f'20 0 {threads}')}", 4096)
+        assert sample and sample.state == state
+
+
 def test_any_other_line_is_no_process() -> None:
     for line in [
         "",

@@ -54,9 +54,10 @@ list_marked() {
 read_mark() { tr '\000\n' '\n\037' <"$1" | grep -xFe "$_marks"; } # ENVIRONMENT
 
 # Add to $_owned what is in the sessions of the jobs, and what descends from it. The shell looks at few of the lines.
+# A zombie with threads left has not ended.
 find_kin() {
   [ "$_owned$_leaders" != '  ' ] || return
-  _all=$(grep -aosHE '[)] [^ZXx] [0-9]+ [0-9]+ [0-9]+ [^)]*$' /proc/[0-9]*/stat)
+  _all=$(grep -aosHE '[)] ([^ZXx] [0-9]+ [0-9]+ [0-9]+|Z( [-0-9]+){16} ([2-9]|[1-9][0-9]+)) [^)]*$' /proc/[0-9]*/stat)
   [ "$_lost" = ' ' ] || for _line in $(list_kin - "$_lost"); do
     _at=${_line##*:}; _from=${_lost#*" $_at:"}; _from=${_from%% *}
     case $_owned in *" ${_line%%:*}:$_from "*) _leaders="$_leaders$_at:$_from " ;; esac

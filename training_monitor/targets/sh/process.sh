@@ -10,6 +10,7 @@ read_stat() { # PID
   _comm=${_line#*\(}; _comm=${_comm%)*}
   set -- ${_line##*) }
   _state=$1 _parent=$2 _start=${20}
+  case $_state${18} in Z[01]) ;; Z*) _state=S ;; esac # its main thread has ended, and others go on
 }
 
 read_boot() { _boot=''; read -r _boot 2>/dev/null </proc/sys/kernel/random/boot_id; }
