@@ -108,8 +108,10 @@ def _check_cli(text: str) -> None:
     found = _NO_RAY.search(text)
     if found or text.strip() == _NO_SIGN:
         why = f"the ray command reports {found.group()!r}" if found else "no sign that Ray is running"
+        has_no_ray = found is None or found.group().endswith("not found")
+        hint += "; a job that is not Ray's is called process:NAME" if has_no_ray else ""
         error = TargetUnreachable(f"Ray does not respond: no dashboard, and {why}", hint=hint)
-        error.has_no_ray = found is None or found.group().endswith("not found")
+        error.has_no_ray = has_no_ray
         raise error
 
 
