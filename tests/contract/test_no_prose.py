@@ -32,12 +32,13 @@ READERS = {
     "Kubernetes, for the reason of a state": ("targets/pods.py*", "look/health_verdict.py:judge_pod"),
     "slurmstepd, for who ended a job": ("jobs/slurm_jobs.py",),
     "Slurm's commands, for a missing configuration": ("targets/kinds/slurm.py:refused",),
-    "Slurm, for the reason why a job is held": ("targets/kinds/slurm.py:_resume",),
+    "Slurm, for the reason of a state": ("targets/kinds/slurm.py:_resume", "targets/kinds/slurm.py:_state_after")
+    + ("targets/kinds/slurm.py:standing_of",),
     "kubectl, of a pod that is missing": ("targets/kinds/pod.py",),
     "ssh, of a server that does not answer": ("targets/kinds/vast.py",),
     "vastai": ("vast/asking.py*", "vast/instances.py:_ask_to_destroy", "vast/instances.py:_list_page")
     + ("vast/instances.py:show_instance", "vast/rent.py"),
-    "docker, by vast.ai": ("vast/instances.py",),
+    "docker, by vast.ai": ("core/image_errors.py",),
     "rsync and tar": ("rent/sync.py",),
     "the hf command": ("uploads/hugging_face.py",),
     "no words: the command in the start file of a shell": ("cli/commands/completion.py:find_completion",),
