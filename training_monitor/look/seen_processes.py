@@ -13,10 +13,10 @@ from training_monitor.targets.proc_stat import Meeting, Process, ancestors_of, r
 from training_monitor.targets.replies import read_whole
 
 COMMAND_BYTES = 16_384  # how much of a command line is read
-NAMED_PIPE = "pipe:/"  # with its inode; any other is `pipe:[INODE]`
+NAMED_PIPE = "pipe:/"  # with its device and inode; any other is `pipe:[INODE]`
 ENVIRONMENT_BYTES = 6 * 2**20  # the kernel's limit for one process
 _GPU_DEVICE = regex(r"/dev/(?:nvidia\d+|kfd|accel\w*\d+)$")
-_Pipes = Mapping[tuple[int, int], str]  # the inodes of those that have a name, by PID and descriptor
+_Pipes = Mapping[tuple[int, int], str]  # the devices and inodes of those that have a name, by PID and descriptor
 _LINK = regex(r"^l([r-][w-])[x-]\S* .*? (\d{1,9}) -> (.*)", re.DOTALL)
 
 
@@ -127,8 +127,8 @@ def _of_processes(links: Mapping[str, str], end: str) -> dict[int, str]:
 
 
 def _pipes(text: str) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield (pid, descriptor) and the inode of the pipes from the lines of `ls -id`."""
-    for inode, pid, descriptor in re.findall(r"^ *(\d{1,20}) /proc/(\d{1,10})/fd/([012])$", text, re.MULTILINE):
+    """Yield (pid, descriptor), and the device and inode of the pipes, from the lines of `stat`."""
+    for inode, pid, descriptor in re.findall(r"^([\d:]{1,40}) /proc/(\d{1,10})/fd/([012])$", text, re.MULTILINE):
         yield (int(pid), int(descriptor)), inode
 
 
@@ -141,7 +141,7 @@ def _open_files(text: str, spelling: str, pipes: _Pipes) -> list[tuple[int, tupl
 def _files_of(pid: int, text: str, pipes: _Pipes) -> Iterable[OpenFile]:
     """Yield the open files from the lines of `ls -ln`; a name may contain newlines.
 
-    A pipe with a name (mkfifo) is `pipe:/INODE`.
+    A pipe with a name (mkfifo) is `pipe:/DEVICE:INODE`.
     """
     for entry in re.split(r"\n(?=l[r-][w-][x-]|total \d|$)", text):
         found = _LINK.match(entry)

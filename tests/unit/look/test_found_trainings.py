@@ -124,15 +124,15 @@ def test_the_log_at_the_end_of_several_pipes_or_of_a_recorded_terminal_is_found(
 
 
 def test_a_pipe_with_a_name_is_no_log_and_leads_to_that_of_its_reader() -> None:
-    [alone] = found({**TRAIN, "fds": "1 -> /w/out|2 -> /w/out"}, pipes="7 /proc/10/fd/1\n7 /proc/10/fd/2")
+    [alone] = found({**TRAIN, "fds": "1 -> /w/out|2 -> /w/out"}, pipes="3:7 /proc/10/fd/1\n3:7 /proc/10/fd/2")
     assert (alone.logs, alone.sources) == ((), ()) and "prints to a pipe" in alone.hints[0]
     # a container may have the same pipe at another path, and another pipe at the same path
-    for path, inode, logs in ("/w/out", "7", ("/w/all.log",)), ("/in", "7", ("/w/all.log",)), ("/w/out", "8", ()):
+    for path, inode, logs in ("/w/out", "3:7", ("/w/all.log",)), ("/in", "3:7", ("/w/all.log",)), ("/w/out", "4:7", ()):
         tee = {"pid": "12", "name": "tee", "fds": f"0 -> {path}|1 -> /dev/null|3 -> /w/all.log"}
-        pipes = f"      7 /proc/10/fd/1\n{inode} /proc/12/fd/0"
+        pipes = f"3:7 /proc/10/fd/1\n{inode} /proc/12/fd/0"
         assert found({**TRAIN, "fds": "1 -> /w/out"}, tee, pipes=pipes)[0].logs == logs
     first = {"pid": "1", "command": "sh", "parent": "0", "fds": "1 -> /w/out"}
-    assert found(first, {**TRAIN, "fds": "1 -> /w/out"}, pipes="7 /proc/1/fd/1\n7 /proc/10/fd/1")[0].sources == ()
+    assert found(first, {**TRAIN, "fds": "1 -> /w/out"}, pipes="3:7 /proc/1/fd/1\n3:7 /proc/10/fd/1")[0].sources == ()
 
 
 def test_files_of_a_container_are_reached_through_its_process_if_it_is_known() -> None:

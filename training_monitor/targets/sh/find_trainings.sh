@@ -38,14 +38,14 @@ choose() {
   set +f; unset IFS
 }
 
-# A pipe that has a name looks like a file among the links. Print `INODE PATH` of each input and output that is a pipe: two
-# containers may have another one at the same path, or the same one at two.
+# A pipe that has a name looks like a file among the links. Print `DEVICE:INODE PATH` of each input and output that is a
+# pipe: two containers may have another one at the same path, or the same one at two. Each tmpfs counts inodes from 1.
 list_pipes() {
   set --
   for each in 1 $chosen; do
     for number in 0 1 2; do [ ! -p "/proc/$each/fd/$number" ] || set -- "$@" "/proc/$each/fd/$number"; done
   done
-  [ $# -eq 0 ] || ls -Lid "$@" 2>/dev/null
+  [ $# -eq 0 ] || stat -L -c "%d:%i %n" "$@" 2>/dev/null
 }
 
 find_trainings() {
