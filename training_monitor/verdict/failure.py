@@ -48,7 +48,7 @@ _RETRIED = regex(
 _SERVER_BACK = regex(r"\bnfs: server (\S{1,80}) ok\b")
 _TRACKER = regex(r"^.{0,40}(?:^wandb: |\b(?:backoff:|clearml\.|mlflow\.|neptune\b|posthog\b))")  # its client goes on
 _UNCHOSEN = regex(r"\bignoring this choice\b")  # of a kernel, which the line before reports as failed
-_WENT_ON = regex(r"will (?:be )?retr|retrying|trying again|reconnecting")
+_WENT_ON = regex(r"\bwill be retried\b|\b(?:retry|retrying|trying again|reconnect|reconnecting) in \d")
 _RETRIED_CATEGORIES = ("network_error", "nccl_network_error", "cuda_oom")
 _NEW_ATTEMPT = regex(
     r"\brunning training\b|running entrypoint|starting with jobenvironment"

@@ -400,6 +400,8 @@ def test_an_exception_that_was_raised_counts_whatever_its_words_are() -> None:
         ("ValueError: ignore_index is -100, labels contain 0 errors: None", "python_exception"),
         ("ValueError: loss is NaN at step 9, continuing training is useless", "loss_nan"),
         ("RuntimeError: attempt 3/3 failed: no data server", "runtime_error"),
+        ("RuntimeError: no shard after retrying 5 times", "runtime_error"),
+        ("ValueError: retrying is of no use: empty shard", "python_exception"),
     ):
         assert classify_failure(f"{STEPS}{traceback(raised)}").category == category, raised
     assert classify_failure(f"{STEPS}{traceback('OSError: no route, will be retried')}").category != "runtime_error"
