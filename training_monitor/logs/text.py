@@ -57,7 +57,7 @@ _MESSAGE_SIGNS = regex(r"[\s|>:;=*#\-]{0,40}")
 _CLOCK = regex(r"(?:(\d{1,5}) days?,? )?(?:(\d{1,6}):)?(\d{1,6}):(\d\d(?:\.\d{1,9})?)")
 # Before the traceback of an exception that ends nothing; beside the training: that ends at most its thread
 IGNORED = regex(
-    r"\W*(?:exception ignored (?:in|on)\b|logging error -|\w{1,9} exception was never|future: <"
+    r"\W*(?:exception ignored\b|logging error -|\w{1,9} exception was never|future: <"
     r"|.{0,80}\ba matching triton is not available)"
 )
 CHAINED = regex(r"\b(?:during handling of the above exception|was the (direct cause) of the following exception)")

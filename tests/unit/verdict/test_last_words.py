@@ -412,6 +412,8 @@ def test_what_is_chained_to_an_ignored_exception_is_ignored_too() -> None:
     both = f"{traceback('KeyError: 3')}{chained}{traceback('OSError: closed')}"
     assert classify_failure(f"{STEPS}Exception ignored in: <function f at 0x7f>\n{both}").category == "none"
     assert classify_failure(f"{STEPS}{both}").evidence == "OSError: closed"
+    of_python_3_14 = "Exception ignored while calling deallocator <function Pool.__del__ at 0x7f>:"
+    assert classify_failure(f"{STEPS}{of_python_3_14}\n{both}").category == "none"
 
 
 def test_a_file_server_is_missed_until_it_answers() -> None:
