@@ -69,7 +69,8 @@ _SPOKEN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 _METRIC = (
     r"(?=(?:(?:train|valid|test|eval|cv)\w{0,20}(?:'s |[\-_/])[\w@.\-]{1,40}"
-    r"|[\w/.\-]{0,40}(?:loss|acc|auc|err|ms[el]|mae|lr|rate|steps_per_sec|reward|norm|ppl)[\w\-]{0,20})\s?[=:]\s?(?:-?\d|nan))"
+    r"|[\w/.\-]{0,40}(?:loss|acc|auc|err|ms[el]|mae|lr|rate|steps_per_sec|reward|norm|ppl)[\w\-]{0,20}"
+    r"|\w{1,40}_per_sec\s?[=:]\s?[\d.]{1,20}[^\n]{0,60}[\s,]\w{0,20}loss)\s?[=:]\s?(?:-?\d|nan))"
 )
 _BRACKET = r"\[\s{0,6}(\d{1,12})\s{0,6}/\s{0,6}(\d{1,12})(?:\s{0,4}\(\s{0,4}\d{1,3}%\))?\]"
 # Rewrites different wordings into those that the field tables know, and names that would be misread into others. Each
