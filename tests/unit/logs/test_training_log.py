@@ -681,6 +681,8 @@ def test_the_last_line_names_the_phase() -> None:
         ("Saving out/step_7/rank_0_model_states.pt...", "checkpoint"),
         ("Validation DataLoader 0:  30%|###  | 3/10 [00:05<00:12,  5.8it/s]", "evaluation"),
         ("saving out/step_7/zero_pp_rank_0_mp_rank_00_optim_states.pt", "checkpoint"),
+        ("Saving out/pytorch_model-00001-of-00002.bin", "checkpoint"),
+        ("Writing runs/a/last_checkpoint.pt", "checkpoint"),
         ("saving the remodelled table", None),
         ("writing events to runs/my_model/events", None),
     ):
