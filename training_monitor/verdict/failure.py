@@ -328,8 +328,8 @@ class _Evidence:
                     is_weak = is_weak or (each.category == "loss_nan" and _SCALED.match(line) is not None)
                     level = table.WARNED if is_weak else each.level
                     follows = each.level in (table.CASCADE, table.SUMMARY) and not is_warning
-                    only_warned = all(_WARNS.search(other.piece.lower()) for other in self.found)
-                    if follows and only_warned and self._late < _STDIO_BUFFER:
+                    only_weak = all(one.level in _WEAK or _WARNS.search(one.piece.lower()) for one in self.found)
+                    if follows and only_weak and self._late < _STDIO_BUFFER:
                         self.found += self._uncaught
                     if each.category == "network_error" and not ends_traceback and _TRACKER.match(line):
                         level = max(level, table.WARNED)

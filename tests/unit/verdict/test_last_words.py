@@ -273,6 +273,8 @@ def test_steps_that_another_rank_prints_late_do_not_cancel_an_uncaught_exception
     stops = "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 71 closing signal SIGTERM"
     ended = f"{STEPS}{died}{MORE}\n{stops}\nfailed (exitcode: 1) local_rank: 3 (pid: 70) of binary: python"
     assert classify_failure(ended).category == "cuda_oom"
+    for line in ("rm: cannot remove '/tmp/a': No such file or directory", "wandb: ERROR internal server error"):
+        assert classify_failure(ended.replace(stops, line)).category == "cuda_oom"
     warned = f"{STEPS}{died}{MORE}\nWARNING:urllib3: Connection reset by peer"
     assert classify_failure(warned).category == "nccl_network_error"
 
