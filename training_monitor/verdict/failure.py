@@ -309,6 +309,7 @@ class _Evidence:
         elif self.found and (back := _SERVER_BACK.search(line)):
             missed = f"nfs: server {back[1]} not responding"
             self.found = [each for each in self.found if missed not in each.piece.lower()]
+            self.unnamed = "" if missed in self.unnamed.lower() else self.unnamed
 
     def _add(self, piece: str, raw: str, told: _Told, ends_traceback: bool, is_uncaught: bool) -> None:
         line = piece[:MAX_PIECE].lower()

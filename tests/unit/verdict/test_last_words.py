@@ -422,6 +422,8 @@ def test_a_file_server_is_missed_until_it_answers() -> None:
     missed = f"{STEPS}nfs: server {{}} not responding, still trying\nnfs: server 10.0.0.9 OK"
     assert classify_failure(missed.format("10.0.0.8")).category == "disk_full_or_storage"
     assert classify_failure(missed.format("10.0.0.9")).category == "none"
+    timed_out = missed.replace("still trying", "timed out")
+    assert classify_failure(timed_out.format("10.0.0.9")).category == "none"
 
 
 def test_an_agent_that_starts_its_workers_again_begins_a_new_attempt() -> None:
