@@ -46,7 +46,11 @@ _RETRIED = regex(
     r" .{0,20}batch.{0,30}\b(?:to|from)\W{0,3}\d"
 )
 _SERVER_BACK = regex(r"\bnfs: server (\S{1,80}) ok\b")
-_TRACKER = regex(r"^.{0,40}(?:^wandb: |\b(?:backoff:|clearml\.|mlflow\.|neptune\b|posthog\b))")  # its client goes on
+_TRACKER = regex(  # its client goes on
+    r"^.{0,40}(?:^(?:wandb: |comet (?:error|warning)\b)"
+    r"|\b(?:backoff:|aim\.|clearml\.|comet_ml\.|mlflow\.|neptune\b|posthog\b|swanlab\b))"
+)
+_OF_SERVERS = ("network_error", "hub_auth")
 _UNCHOSEN = regex(r"\bignoring this choice\b")  # of a kernel, which the line before reports as failed
 _WENT_ON = regex(r"\bwill be retried\b|\b(?:retry|retrying|trying again|reconnect|reconnecting) in \d")
 _RETRIED_CATEGORIES = ("network_error", "nccl_network_error", "cuda_oom")
@@ -332,7 +336,7 @@ class _Evidence:
                     only_weak = all(one.level in _WEAK or _WARNS.search(one.piece.lower()) for one in self.found)
                     if follows and only_weak and self._late < _STDIO_BUFFER:
                         self.found += self._uncaught
-                    if each.category == "network_error" and not ends_traceback and _TRACKER.match(line):
+                    if each.category in _OF_SERVERS and not ends_traceback and _TRACKER.match(line):
                         level = max(level, table.WARNED)
                     is_final = _CANCELLED.search(line) is not None
                     if is_final:  # what was cancelled before was another job
