@@ -680,11 +680,12 @@ AVERTED = (
     r"|using (?:(?!\d)[^)]*$|.{0,80} instead\b)|[a-z]{3,12}ing (?:disabled|anyway|in offline))"
     r"|\b(?:remov|delet)(?:ed|ing)\b.{0,20}\b(?:corrupt|incomplete|damaged)|\b(?:no|not) (?:nan|inf|preempted)\b"
     r"|\bscale (?:is |was )?(?:reduced|lowered|decreased)"
-    r"|[,;.] +(?:starting|training) (?:from scratch|fresh)\b"
     r"|[,;.] +skipped (?:the |this )?(?:batch|sample|step)\b"
     r"|\b(?:skipped|disabled|skipping [^:]{1,60}): (?!exit)"
     r"|\b(?:unavailable|not (?:available|installed|found))\W{1,4}no module named)"
-    r"|[,;.] continuing (?:the )?(?:training|run)\b(?! (?:is|would|makes)\b)(?!.*\b(?:from|fail|abort|exit))"
+    r"|[,;.] +(?:starting|training) (?:from scratch|fresh)\W*$"
+    r"|[,;.] continuing (?:the )?(?:training|run)"
+    r"(?=\W*$|\W{0,2}[,;.(]| (?:anyway|as|at|in|on|regardless|with|without)\b)(?!.*\b(?:from|fail|abort|exit|stop))"
 )
 
 # Xid -> action: NVIDIA's Xid catalog (immediate action), as it applies to the owner of a job.
