@@ -644,7 +644,8 @@ NEVER = (
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)|(?:fail|could not|unable).{0,200}[.,;] +trying "
     r"|nan or inf found in input tensor|\bfor benchmark choice\b|pip's dependency resolver|not a git repository"
     r"|from ld_preload cannot be preloaded|xla_bridge(?::\d{1,5})?: ?unable to initialize backend"
-    r"|^(?!.{0,300}(?:(?<!server )error|exception)\b).{0,80}\b(?:get|head|post|put|patch|delete) \S.{0,300}"
+    r"|^(?!.{0,300}(?:(?<!server )error|exception|failed|aborted|giving up|unable to)\b)"
+    r".{0,80}\b(?:get|head|post|put|patch|delete) (?:/|[a-z]{2,5}://)\S{0,300}"
     r" \"?http/\d(?:\.\d)?\"? [1-5]\d\d\b"  # a request's line
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
     r"|^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceed|\becc\b|\bxid\b|gpu is lost"

@@ -456,6 +456,8 @@ def test_a_refusal_that_names_its_protocol_is_no_line_about_a_request() -> None:
     for line, category in (
         ("Failed to download the weights: HTTP/1.1 403 Forbidden", "hub_auth"),
         ("could not push the checkpoint: HTTP/2 503 service unavailable, giving up", "network_error"),
+        ("could not get the weights: HTTP/1.1 503 Service Unavailable, giving up", "network_error"),
+        ("upload failed: PUT https://bucket/model.pt HTTP/1.1 403 Forbidden", "hub_auth"),
     ):
         assert classify_failure(f"{STEPS}{line}").category == category
 
