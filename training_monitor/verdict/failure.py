@@ -73,7 +73,7 @@ _FRAME = regex(r"""file ["'][^"']{1,400}["'], line \d+""")
 _JSON_ERROR = regex(
     r"""\{.{0,4000}"(?:level|levelname|severity|lvl|log\.level)": ?"(?:error|critical|fatal|alert|emergency)\""""
 )
-_JSON_TEXT = regex(r"(?:[^\"\\]|\\.)*")
+_JSON_TRACEBACK = regex(r'"((?:[^"\\]|\\.)*?Traceback \(most recent call last\):\\n(?:[^"\\]|\\.)*)')
 _SOURCE = regex(r"\s*(?:-{1,9}> ?\d+ |[│❱╭╰]|raise |\d+ +(?:raise|assert|if|except|return) )")
 _NAMED = regex(r"\W{0,3}[\w.]{2,120}(?::|$)")
 _WARNS = regex(
@@ -221,15 +221,15 @@ def _read(text: str) -> tuple[_Found | None, str]:
 
 
 def _read_lines(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the pieces of a log with their lines, and those of a traceback that a JSON record of an error contains."""
+    """Yield the pieces of a log with their lines, and those of a text with a traceback in a JSON record of an error."""
     for piece, raw in pieces_and_lines(text):
-        at = piece.find(r"Traceback (most recent call last):\n")
-        value = _JSON_TEXT.match(piece, at) if at >= 0 and _JSON_ERROR.match(piece.lower()) else None
+        has_one = "Traceback (most recent" in piece and _JSON_ERROR.match(piece.lower())
+        value = _JSON_TRACEBACK.search(piece) if has_one else None
         if value is None:
             yield piece, raw
             continue
-        yield piece[:at] + piece[value.end() :], raw
-        for line in value[0].replace(r"\"", '"').split(r"\n"):
+        yield piece[: value.start(1)] + piece[value.end() :], raw
+        for line in value[1].replace(r"\"", '"').split(r"\n"):
             if line:
                 yield line, raw
 

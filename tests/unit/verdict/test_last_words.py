@@ -443,6 +443,9 @@ def test_a_traceback_in_a_json_record_of_an_error_is_read() -> None:
         found = classify_failure(f"{STEPS}{json.dumps(record)}\n")
         assert (found.category, found.evidence) == (category, last)
         assert classify_failure(f"{STEPS}{json.dumps(record)}{MORE}").category == "none"
+        task = f"Task exception was never retrieved\nfuture: <Task finished>\n{traceback(last)}"
+        ignored = classify_failure(f"{STEPS}{json.dumps({**record, 'message': task})}\n")
+        assert ignored.category in ("none", "unknown")
         result = json.dumps({**record, "severity": "INFO"})  # of a program that a model wrote
         assert classify_failure(f"{STEPS}{result}\n").category in ("none", "unknown")
 
