@@ -288,7 +288,7 @@ _PHASES = (
     (
         "checkpoint",
         r"\b(?:saving|writing|uploading|consolidating)\b.{0,120}(?:\b(?:checkpoint|ckpt|model|state|weights)"
-        r"|_(?:checkpoint|ckpt|model|states?|weights)[\w\-]{0,40}\.[a-z])",
+        r"|_(?:checkpoint|ckpt|model|states?|weights)(?:\b(?!/|\.\w)|[\w\-]{0,40}\.[a-z]\w{0,12}\b(?!/)))",
     ),
     (
         "evaluation",

@@ -683,6 +683,8 @@ def test_the_last_line_names_the_phase() -> None:
         ("saving out/step_7/zero_pp_rank_0_mp_rank_00_optim_states.pt", "checkpoint"),
         ("Saving out/pytorch_model-00001-of-00002.bin", "checkpoint"),
         ("Writing runs/a/last_checkpoint.pt", "checkpoint"),
+        ("Saving out/best_model", "checkpoint"),
+        ("writing events to runs/my_model.v2/events", None),
         ("saving the remodelled table", None),
         ("writing events to runs/my_model/events", None),
     ):
