@@ -233,8 +233,9 @@ SIGNATURES = tuple(
          r"|none|false)(?!.{0,60}\b(?:received|marked|interrupted|detected)))"
          r"|rebalance recommendation"
          r"|instance (?:i-[0-9a-f]{4,17} )?(?:is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
-         r"|^(?!.{0,300}\b(?:if|when|unless|once|as soon as|after (?!\d))\b).{0,300}"
+         r"|^(?!.{0,150}\b(?:if|when|unless|once)\b.{0,150}\bwill be ).{0,300}"
          r"\binstance (?:i-[0-9a-f]{4,17} )?will be (?:preempted|reclaimed|terminated|outbid)"
+         r"(?! (?:automatically )?(?:if|when|unless|once|as soon as|after (?:the )?(?:job|run|training))\b)"
          r"|(?<!engine )(?<!rollout )instance (?:\d{5,12}|\w{1,30}-\S{1,40}) (?:will be|is being|was|has been)"
          r" (?:preempted|outbid|reclaimed)(?! by request| from pool)"
          r"|acpi g2 soft off|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
@@ -646,7 +647,7 @@ NEVER = (
     r"|nan or inf found in input tensor|\bfor benchmark choice\b|pip's dependency resolver|not a git repository"
     r"|from ld_preload cannot be preloaded|xla_bridge(?::\d{1,5})?: ?unable to initialize backend"
     r"|^(?!.{0,300}(?:(?<!server )error|exception|failed|aborted|giving up|unable to)\b)"
-    r".{0,80}\b(?:get|head|post|put|patch|delete) (?:/|[a-z]{2,5}://)\S{0,300}"
+    r".{0,80}\b(?:get|head|post|put|patch|delete|options) (?:/|[a-z]{2,5}://)\S{0,300}"
     r" \"?http/\d(?:\.\d)?\"? [1-5]\d\d\b"  # a request's line
     r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
     r"|^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceed|\becc\b|\bxid\b|gpu is lost"
@@ -685,9 +686,10 @@ AVERTED = (
     r"|[,;.] +skipped (?:the |this )?(?:batch|sample|step)\b"
     r"|\b(?:skipped|disabled|skipping [^:]{1,60}): (?!exit)"
     r"|\b(?:unavailable|not (?:available|installed|found))\W{1,4}no module named)"
-    r"|[,;.] +(?:starting|training) (?:from scratch|fresh)\W*$"
+    r"|[,;.] +(?:starting )?(?:starting|training) (?:from scratch|fresh)\b(?! (?:is|was)\b)"
     r"|[,;.] continuing (?:the )?(?:training|run)"
-    r"(?=\W*$|\W{0,2}[,;.(]| (?:anyway|as|at|in|on|regardless|with|without)\b)(?!.*\b(?:from|fail|abort|exit|stop))"
+    r"(?=\W*$|\W{0,2}[,;.(]| (?:anyway|as|at|but|in|on|regardless|until|while|with|without)\b)"
+    r"(?!.*\b(?:from|fail|abort|exit|stop))"
 )
 
 # Xid -> action: NVIDIA's Xid catalog (immediate action), as it applies to the owner of a job.

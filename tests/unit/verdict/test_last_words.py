@@ -473,7 +473,10 @@ def test_a_setting_that_cannot_be_parsed_is_a_wrong_configuration() -> None:
         assert classify_failure(f"{STEPS}{ended}").category == "cuda_oom"
     for what in ("makes no sense", "impossible", "cannot help"):
         assert classify_failure(f"{STEPS}Loss is nan. Continuing training {what}").category == "loss_nan"
-    for goes_on in ("Loss is nan, continuing training", "FileNotFoundError: /ckpt/last.pt, starting from scratch"):
+    for goes_on in (
+        "Loss is nan, continuing training",
+        "FileNotFoundError: /ckpt/last.pt, starting from scratch (seed 3)",
+    ):
         assert classify_failure(f"{STEPS}{goes_on}").category in ("none", "unknown")
     full = "save failed, continuing training is impossible, aborting: No space left on device"
     assert classify_failure(f"{STEPS}{full}").category == "disk_full_or_storage"
