@@ -607,3 +607,10 @@ def test_samples_are_kept_for_the_history_and_not_where_nobody_wants_them(accoun
     assert run("vast", "--log-path", account.pattern).returncode == 0
     told = ask("history", status=0)
     assert str(FIRST) in json.dumps(told)
+
+
+def test_a_name_that_no_training_has_is_absent_where_there_is_no_ray(surroundings: Surroundings) -> None:
+    done = run_command("fleet", "local#no-such-training", "--once", "--json", RAY_API_SERVER_ADDRESS="")
+    [member] = json.loads(done.stdout)["members"]
+    assert done.returncode == 3 and "no training 'no-such-training'" in str(member), done
+    assert member["error"] is None, done

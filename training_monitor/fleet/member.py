@@ -24,6 +24,7 @@ from training_monitor.core.errors import (
     TargetEnded,
     TargetNotFound,
     TargetUnreachable,
+    TargetWaits,
     TrainingMonitorError,
 )
 from training_monitor.core.fields import shared_fields
@@ -130,6 +131,7 @@ class FleetMember:
         self._past = LastSamples(KEPT_SAMPLES, KEPT_SECONDS)
         self._sampled_at: float | None = None
         self._is_over = False
+        self._not_there: str | None = None  # why nothing on the target has the name that was given, if that is known
         self._reached_at: float | None = None  # when its container was last chosen
         self._address: tuple[Listed, list[tuple[object, object]], Target] | None = None  # as listed, and read
         self._way: tuple[Target, Transport] | None = None  # to a rented machine, until a look fails
@@ -299,9 +301,13 @@ class FleetMember:
         self._search.searched_at = now
         try:
             meant = find_meant(site, self.spec.job)
+        except JobNotFound as error:
+            is_news, self._not_there = self._not_there is None, error.what
+            return is_news and self.seen.error is not None
         except TrainingMonitorError:
+            self._not_there = None
             return False
-        found = meant.trainings
+        found, self._not_there = meant.trainings, None
         if meant.not_seen or not found or found[0].job == self.job:
             return False
         self.job, self._state = found[0].job, self._new_state()
@@ -462,10 +468,17 @@ class FleetMember:
     def _read(self, answers: Sequence[Answer[Any]]) -> tuple[Look, str | None]:
         """Return the look, and why the job is absent; that is not a failure of the machine."""
         try:
-            return read_watch(self.job, answers, with_log=True, parse_tail=False), None
+            look = read_watch(self.job, answers, with_log=True, parse_tail=False)
+            self._not_there = None
+            return look, None
         except JobNotFound as error:
-            log = NewLog("", self._state.cursor, missing=True)
-            return Look(log=log, gpus=gpus_behind(answers[0], ())), error.what
+            absent = error.what
+        except TargetUnreachable as error:
+            if self._not_there is None or isinstance(error, TargetEnded | TargetWaits):
+                raise
+            absent = self._not_there
+        log = NewLog("", self._state.cursor, missing=True)
+        return Look(log=log, gpus=gpus_behind(answers[0], ())), absent
 
     def _is_begun_anew(self, look: Look) -> bool:
         """Return whether another process trains now, or the log of a finished training starts over."""
