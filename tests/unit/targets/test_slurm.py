@@ -253,6 +253,18 @@ def test_the_first_part_of_a_heterogeneous_job_is_meant(tmp_path: Path, monkeypa
     assert found.job.number == "3"
 
 
+def test_a_heterogeneous_job_fails_with_one_of_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for first, phase in {"COMPLETED": "Failed", "CANCELLED": "Failed", "RUNNING": "Running"}.items():
+        parts = [line(id="3", state=first), line(id="4", state="NODE_FAIL")]
+        parts = [each.replace("ArrayJobId=1 ArrayTaskId=0", "HetJobId=3 HetJobOffset=0") for each in parts]
+        programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=shows(*parts))
+        found: Any = SlurmTarget("3").resolve(None)
+        assert found.job.number == "3" and found.job.phase == phase
+        if phase == "Failed":
+            pod = standing_of(found.job)
+            assert (pod.category, pod.reason) == ("node_lost", "NODE_FAIL") and "job 4" in str(pod.message)
+
+
 def test_an_array_asks_for_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = [line(), line(id="4").replace("ArrayTaskId=0", "ArrayTaskId=1")]
     programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=f'[ "$2" = hostnames ] || {shows(*tasks)}')

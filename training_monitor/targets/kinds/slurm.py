@@ -97,7 +97,8 @@ class SlurmJob(NamedTuple):
     """A job, or a task of an array, as scontrol describes it.
 
     `task` is its name where it is one of an array; `outputs` are the files to which it prints, that of the errors last;
-    `user` is the number of its user, `is_own` whether that is the one who asked.
+    `user` is the number of its user, `is_own` whether that is the one who asked. `failed_part` is the part of a
+    heterogeneous job by which it has failed.
     """
 
     number: str
@@ -114,6 +115,7 @@ class SlurmJob(NamedTuple):
     outputs: tuple[str, ...] = ()
     user: str = ""
     is_own: bool = False
+    failed_part: str | None = None
 
     @property
     def phase(self) -> str:
@@ -223,7 +225,8 @@ class SlurmTarget(Target):
             raise SettingsError("job", self.name, f"one task of the array: {name_some(tasks, _MOST_NAMED)}")
         # the first part of a heterogeneous job has its number
         job = max(jobs, key=lambda each: (each.number == self.name, each.phase == "Running", int(each.number)))
-        return replace(self, job=job, known_at=time.monotonic())
+        others = [each for each in jobs if self.name.isdigit() and each.number != job.number]
+        return replace(self, job=_as_its_parts(job, others), known_at=time.monotonic())
 
     @property
     def is_list(self) -> bool:
@@ -306,6 +309,8 @@ def standing_of(job: SlurmJob) -> PodState:
     waits = f"expected to start {_local(job.starts_at)}" if job.starts_at and job.phase == "Pending" else None
     if job.phase == "Pending" and _NEVER.fullmatch(job.reason or ""):
         waits = f"it will not start as it is; change it with scontrol update, or cancel it with scancel {job.number}"
+    if job.failed_part:
+        waits = f"so ended job {job.failed_part}, which is a part of this heterogeneous job"
     reason = job.reason if job.phase == "Pending" or job.state in ("FAILED", "CANCELLED") else None
     return PodState(
         _called(job),
@@ -319,6 +324,20 @@ def standing_of(job: SlurmJob) -> PodState:
         kind="job",
         category=_CATEGORIES.get(job.state) or _CATEGORIES.get(f"{job.state} ({reason})"),
         resume=_resume(job),
+    )
+
+
+def _as_its_parts(job: SlurmJob, others: Sequence[SlurmJob]) -> SlurmJob:
+    """Return a heterogeneous job that has ended as failed if one of its other parts, which are jobs too, has failed."""
+    part = next((each for each in others if each.phase == "Failed"), None)
+    if part is None or job.phase not in ("Succeeded", "Stopped"):
+        return job
+    return job._replace(
+        state=part.state,
+        reason=part.reason,
+        exit_code=part.exit_code,
+        ended_at=part.ended_at or job.ended_at,
+        failed_part=part.number,
     )
 
 
