@@ -293,7 +293,9 @@ class TrainingMetrics(PublicValue):
             if self.message and cannot_start(self.message):
                 said = f"starting ({self.status}): {self.message}"[:MOST_REASON]
                 return Health("warning", said, "cannot start", at, self.message)
-            return Health("unknown", f"starting ({self.status})", "starting", detail="starting")
+            why = redact(self.message or "") if self.status == "pending" else ""
+            said = f"starting ({self.status}){why and f': {why}'}"[:MOST_REASON]
+            return Health("unknown", said, "starting", detail=why or "starting")
         if self.status not in KNOWN:
             word = redact(self.status)[:MOST_WORD]
             return Health(

@@ -132,6 +132,7 @@ def test_health_and_its_reason() -> None:
         ),
         ({"status": "created", "gpu_util": 0.0}, ("unknown", "starting (created)")),
         ({"status": "pending", "is_running": False}, ("unknown", "starting (pending)")),
+        ({"status": "pending", "message": "no free GPUs"}, ("unknown", "starting (pending): no free GPUs")),
         ({"error": "ssh: no answer", "verdict": HANGS}, ("unknown", "no answer: ssh: no answer")),
         ({"absent": "no job process:x", "verdict": RUNS}, ("unknown", "no job process:x")),
     ]:
