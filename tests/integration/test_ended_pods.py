@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.commands import PYTHON, run_command
 from tests.integration.conftest import wait_until
-from tests.loopback.kubernetes import KubernetesApi, Pod
+from tests.loopback.kubernetes import ContainerState, KubernetesApi, Pod
 from tests.requirements import require
 
 TRAIN = """
@@ -126,3 +126,35 @@ def test_what_can_no_longer_be_asked_says_how_it_ended(command: str, train: Pod)
     done = run_command(command, train.name)
     assert done.returncode == 3 and f"pod {train.name} is Failed: OOMKilled (exit code 137, at " in done.stderr, done
     assert "taken for" not in done.stderr
+
+
+def test_a_pod_that_cannot_start_says_why_and_what_to_do(kube: KubernetesApi, subtests: pytest.Subtests) -> None:
+    kube.add_pod("train-0", phase="Pending", states={"main": ContainerState(waiting="ErrImageNeverPull")})
+    advice = "imagePullPolicy"
+    for command, code in {"check": 3, "why": 3, "health": 1}.items():
+        with subtests.test(command):
+            done = run_command(command, "train-0")
+            assert done.returncode == code and "ErrImageNeverPull" in done.stdout + done.stderr, done
+            assert advice in done.stdout + done.stderr, done
+            assert "could not be queried" not in done.stdout and "Could not read GPU" not in done.stdout, done
+    done = run_command("fleet", "train-0", "--once", "--json")
+    assert done.returncode == 3 and "ErrImageNeverPull" in done.stdout, done
+
+
+def test_the_health_of_a_pod_that_waits_for_a_node_is_unknown(kube: KubernetesApi) -> None:
+    kube.add_pod("train-0", phase="Pending", node="", reason="Unschedulable", message="3 Insufficient nvidia.com/gpu")
+    report = json.loads(run_command("health", "train-0", "--json").stdout)
+    assert report["verdict"] == "unknown" and not report["healthy"]
+    [issue], [remedy] = report["issues"], report["remedies"]
+    assert "Insufficient nvidia.com/gpu" in issue and "wait until other pods release" in remedy
+
+
+def test_health_looks_at_the_container_in_which_the_training_runs(kube: KubernetesApi) -> None:
+    require("unshare")
+    pod = kube.add_pod("train-0", containers=["proxy", "trainer"])
+    (pod.root / "train.py").write_text(TRAIN)
+    pod.start([sys.executable, "train.py"], "trainer")
+    assert wait_until(lambda: len(pod.logs.get("trainer", ())) > 5)
+    report = json.loads(run_command("health", "train-0", "--json").stdout)
+    pod.stop()
+    assert not report["silent"] and kube.execs[-1].container == "trainer", report

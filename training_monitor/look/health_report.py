@@ -12,7 +12,7 @@ from training_monitor.checkpoints.checkpoints import checkpoints_question
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.envelope import schema_name
-from training_monitor.core.errors import TargetEnded, TargetNotFound, ToolNotFound, TrainingMonitorError
+from training_monitor.core.errors import TargetEnded, TargetNotFound, TargetWaits, ToolNotFound, TrainingMonitorError
 from training_monitor.core.models import Answer, Gpu, GpuTable, JobView, Progress, Question, RayResources
 from training_monitor.core.reports import (
     DiskReport,
@@ -52,6 +52,7 @@ from training_monitor.look.health_verdict import (
 from training_monitor.look.host import Disk, disk_question, gpu_question
 from training_monitor.look.kept_looks import Looks, look_key
 from training_monitor.look.looks import Look, observation_of, pids_of_job
+from training_monitor.look.meant import reach
 from training_monitor.look.nccl import EfaReading, combine_efa_reports, efa_question, format_efa_report
 from training_monitor.targets.asking import Site, side_by_side
 from training_monitor.targets.target import Target, parse_target
@@ -179,11 +180,17 @@ def _look(sites: list[Site], checkpoint_dir: str | None, job_id: str | None) -> 
     for number, site in enumerate(sites):
         pod = pods.get(site.target.host)
         targets.append(site.target.as_listed(pod) if pod else site.target)
-        if pod and targets[-1] != site.target and pod.main_container != pod.default_container:
-            others.append(number)  # what answered was not the container that is meant
-    calls = [partial(one, sites[number].at(targets[number]), asked[number]) for number in others]
-    for number, again in zip(others, side_by_side(calls)):
-        answers[number] = again
+        is_other = targets[-1] != site.target and pod and pod.main_container != pod.default_container
+        if is_other or targets[-1].may_be:
+            others.append(number)  # what answered was not the container that is meant, or may not have been
+
+    def again(number: int) -> tuple[Target, Answers]:
+        site = reach(sites[number].at(targets[number]))
+        return site.target, one(site, asked[number])
+
+    for number, reached in zip(others, side_by_side([partial(again, number) for number in others])):
+        if not isinstance(reached, TrainingMonitorError):
+            targets[number], answers[number] = reached
     return _Seen(targets, answers, pods, None)
 
 
@@ -206,8 +213,12 @@ def _pods(seen: _Seen, now: float, findings: list[Finding]) -> list[PodReport]:
         name, pod = target.name, (seen.pods or {}).get(target.host) if target.cluster else None
         is_missing = (seen.pods is not None and pod is None) or isinstance(failure, TargetNotFound)
         gone = bool(target.cluster) and is_missing
+        waits = pod is not None and isinstance(failure, TargetWaits)
         if gone or pod:
-            findings += judge_pod(name, pod, now)
+            findings += (
+                each._replace(verdict="unknown") if waits and each.verdict == "warning" else each
+                for each in judge_pod(name, pod, now)
+            )
         if isinstance(failure, TargetEnded) and failure.pod and not target.cluster:
             from training_monitor.notify.notice_text import command_line  # few targets end
 
@@ -215,7 +226,7 @@ def _pods(seen: _Seen, now: float, findings: list[Finding]) -> list[PodReport]:
             findings.append(
                 Finding(verdict, failure.what, f"run {command_line('logs', str(target))} to see the end of its log")
             )
-        elif failure and not gone and not isinstance(failure, TargetEnded):
+        elif failure and not (gone or waits or isinstance(failure, TargetEnded)):
             said = f"{f'pod {name}' if target.cluster else target} could not be queried: {failure.what}"
             findings.append(Finding("unknown", said, failure.hint or "try again"))
         if target.cluster:
@@ -240,7 +251,7 @@ def _judge_job(job_id: str, seen: _Seen, store: Store | None, now: float, findin
 def _gpus(seen: _Seen, job: HealthJob | None, findings: list[Finding]) -> HealthGpuReport:
     nodes = seen.gpus()
     in_pods = any(target.cluster for target in seen.targets)
-    if not all(isinstance(answers["gpu"].failure, TargetEnded) for answers in seen.answers):
+    if not all(isinstance(answers["gpu"].failure, TargetEnded | TargetWaits) for answers in seen.answers):
         findings += judge_gpus(nodes, job.seen if job else None, job.verdict if job else None, in_pods=in_pods)
     all_gpus = [gpu for node in nodes for gpu in node.gpus]
     return HealthGpuReport(

@@ -146,7 +146,8 @@ class Site:
         except TargetUnreachable as error:
             if not isinstance(error, TargetEnded) and not self.target.may_stand(error.what):
                 raise
-            from training_monitor.targets.pods import ENDED, WAITING, describe_end  # few targets end
+            from training_monitor.targets.pod_advice import advise_start  # few targets end
+            from training_monitor.targets.pods import ENDED, WAITING, describe_end
 
             pod = None
             with suppress(TrainingMonitorError):
@@ -155,7 +156,7 @@ class Site:
                 raise
             if pod.phase in (*ENDED, *WAITING):
                 kind = TargetEnded if pod.phase in ENDED else TargetWaits
-                error = kind(describe_end(pod), target=str(self), hint=error.hint)
+                error = kind(describe_end(pod), target=str(self), hint=advise_start(pod) or error.hint)
                 error.pod = pod
             return [Answer(question.name, None, error) for question in questions]
 

@@ -1,0 +1,59 @@
+"""Suggest what to do about a pod that has not started, by the reason and the message of Kubernetes. Pure."""
+
+from __future__ import annotations
+
+from training_monitor.core.regex import regex
+from training_monitor.core.results import PodState
+from training_monitor.targets.pods import names_container
+
+IMAGE = "check the image name, the pull secret and the registry's rate limit"
+_DESCRIBE = "run kubectl describe pod to see why"
+_ALL_AT_ONCE = "its group starts only as a whole: wait for resources for all its pods, or request fewer"
+# The first row that matches `REASON: MESSAGE`. A message of the scheduler has the reasons of all nodes, so those come
+# first that pass by waiting.
+_ROWS = (
+    (r"^(?:ImagePullBackOff|ErrImagePull): .*(?:toomanyrequests|rate limit|\b429\b)",
+     "wait, or log in to the registry with a pull secret: it limits the rate of anonymous pulls"),
+    (r"^(?:ImagePullBackOff|ErrImagePull): .*(?:unauthorized|\b40[13]\b|denied|no basic auth|failed to authorize)",
+     "check the image name and the pull secret: the registry refuses access, or has no such image"),
+    (r"^(?:ImagePullBackOff|ErrImagePull): .*(?:manifest unknown|not found)(?!.*no such host)",
+     "correct the name or the tag of the image: the registry has no such image"),
+    (r"^(?:ImagePullBackOff|ErrImagePull)\b", IMAGE),
+    (r"^ErrImageNeverPull\b", "load the image onto the node, or set imagePullPolicy: IfNotPresent"),
+    (r"^InvalidImageName\b", "correct the name of the image in the specification of the pod"),
+    (r"^RegistryUnavailable\b", "check that the node can reach the registry; Kubernetes retries by itself"),
+    (r"^CreateContainerConfigError: .*\b(?:secret|configmap)\b",
+     "create the secret, the ConfigMap or the key named in the message, in the namespace of the pod"),
+    (r"^CreateContainerConfigError\b", "correct the configuration of the container in the specification of the pod"),
+    (r"^SchedulingGated\b",
+     "a queue or a controller holds the pod back; with Kueue, kubectl get workloads shows what it waits for"),
+    (r"^Unschedulable: .*\bpersistentvolumeclaim",
+     "run kubectl get pvc to see which volume claim is missing or not bound"),
+    (r"\bpod ?group\b|\bgang\b|\bminAvailable\b|\bminMember\b", _ALL_AT_ONCE),
+    (r"^Unschedulable: .*\bInsufficient ",
+     "wait until other pods release these resources, request fewer, or add nodes"),
+    (r"^Unschedulable: .*\buntolerated taint\b",
+     "add a toleration for the taint in the message, unless these nodes are reserved for other pods or not ready"),
+    (r"^Unschedulable: .*\bnode affinity",
+     "compare the nodeSelector and the affinity of the pod with kubectl get nodes --show-labels"),
+    (r"^Unschedulable: .*\bwere unschedulable\b", "make a node available: kubectl uncordon NODE"),
+)  # fmt: skip
+_ADVICE = tuple((regex(f"(?is){words}"), hint) for words, hint in _ROWS)
+_CRASHED = ("CrashLoopBackOff", "Error", "OOMKilled")
+
+
+def advise_start(pod: PodState) -> str | None:
+    """Suggest what to do so that a pod starts; None for anything but a pod that has not started.
+
+    >>> advise_start(PodState("w", "Pending", False, 0, reason="ErrImageNeverPull"))
+    'load the image onto the node, or set imagePullPolicy: IfNotPresent'
+    """
+    if pod.phase != "Pending" or pod.kind != "pod":
+        return None
+    if pod.deleting:
+        return "create it again: it was deleted before it started"
+    if pod.reason in _CRASHED:
+        of = f" -c {pod.ended_container}" if names_container(pod) else ""
+        return f"run kubectl logs{of} --previous to see why its container ended"
+    said = f"{pod.reason}: {pod.message or ''}"
+    return next((hint for words, hint in _ADVICE if words.search(said)), _DESCRIBE)
