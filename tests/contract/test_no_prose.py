@@ -29,7 +29,11 @@ READERS = {
     "nvidia-smi": ("look/nvidia_smi.py*", "why/gpu_faults.py*", "fleet/rows.py:_gpu_type"),
     "the kernel": ("why/kernel_log.py*",),
     "py-spy and Python, for a right that is missing": ("why/stacks.py", "why/stacks.py:_no_stacks"),
-    "Kubernetes, for the reason of a state": ("targets/pods.py*", "look/health_verdict.py:judge_pod"),
+    "Kubernetes, for the reason of a state": (
+        "targets/pods.py*",
+        "targets/pod_advice.py*",
+        "look/health_verdict.py:judge_pod",
+    ),
     "slurmstepd, for who ended a job": ("jobs/slurm_jobs.py",),
     "Slurm's commands, for a missing configuration": ("targets/kinds/slurm.py:refused",),
     "Slurm, for the reason of a state": ("targets/kinds/slurm.py:_resume", "targets/kinds/slurm.py:_state_after")

@@ -29,7 +29,6 @@ from training_monitor.look.looks import Look, observation_of, read_watch, watch_
 from training_monitor.look.meant import MOST_NAMED, Meant, MeantTraining, find_meant, reach
 from training_monitor.notify.notice_text import command_line, word_for
 from training_monitor.targets.asking import Site, ask_many, side_by_side
-from training_monitor.targets.pod_advice import advise_start
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 from training_monitor.verdict.gpu_load import gpu_load, gpu_mode, power_fraction
@@ -470,8 +469,10 @@ def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
     is_seen = bool(look.evidence.processes)
     if seen.error and seen.error.hint:
         yield seen.error.hint
-    if look.view and look.view.pod and (advice := advise_start(look.view.pod)):
-        yield advice
+    if look.view and look.view.pod:
+        from training_monitor.targets.pod_advice import advise_start  # few trainings wait
+
+        yield from filter(None, [advise_start(look.view.pod)])
     is_unknown = verdict.verdict == "unknown" and verdict.state != "starting"
     if is_unknown and not is_seen and look.is_running is not False and IF_IT_RAN_HERE not in verdict.remedies:
         yield (

@@ -16,8 +16,15 @@ from training_monitor.core.reports import HealthReport, NodeGpuReport, OneGpuRep
 from training_monitor.core.results import PodState
 from training_monitor.core.units import average, format_bytes, format_duration, name_some, plural
 from training_monitor.core.values import Observation, Verdict
-from training_monitor.targets.pod_advice import IMAGE, advise_start
-from training_monitor.targets.pods import ENDED, NODE_SILENT, WAITING, describe_end, end_of_container, names_container
+from training_monitor.targets.pods import (
+    CHECK_IMAGE,
+    ENDED,
+    NODE_SILENT,
+    WAITING,
+    describe_end,
+    end_of_container,
+    names_container,
+)
 from training_monitor.verdict.gpu_load import IDLE_PERCENT, mode_of
 from training_monitor.verdict.judge import ENDS, VERDICTS, format_verdict
 
@@ -257,7 +264,7 @@ def judge_efa(active: Sequence[bool | None], devices: int) -> list[Finding]:
 _DESCRIBE, _LOGS = "run kubectl describe pod to see why", "run kubectl logs to see the end of its log"
 _PREVIOUS = "run kubectl logs --previous to see why"
 _NODE = "check its node with kubectl get nodes"
-_PULL = ("failed", "its image cannot be pulled", IMAGE)
+_PULL = ("failed", "its image cannot be pulled", CHECK_IMAGE)
 _POD_REASONS = {  # the verdict on a pod that is not ready; what happened, if its message does not say it; the remedy
     "OOMKilled": ("failed", "a container ran out of memory", "raise its memory limit, or use fewer DataLoader workers"),
     "Evicted": ("failed", None, "reduce its use of memory or ephemeral storage"),
@@ -283,7 +290,11 @@ def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
     was_restarted = pod.phase == "Running" and pod.restarts and pod.exit_code != 0 and is_recent
     word = pod.reason or (pod.terminated if was_restarted else None)
     verdict, reason, remedy = _POD_REASONS.get(word or "", ("failed", None, _PREVIOUS if was_restarted else _DESCRIBE))
-    reason, remedy = reason or pod.message, advise_start(pod) or remedy
+    reason = reason or pod.message
+    if pod.phase == "Pending":
+        from training_monitor.targets.pod_advice import advise_start  # few pods wait
+
+        remedy = advise_start(pod) or remedy
     if word == "CrashLoopBackOff" and pod.exit_code == 0:
         reason, remedy = "its container finishes, and is started again", "set restartPolicy: OnFailure"
     of = f", container {pod.ended_container}" if names_container(pod) else ""

@@ -45,8 +45,10 @@ from training_monitor.targets.target import RESOLVE_SECONDS, Target, parse_targe
 from training_monitor.targets.transport import (
     MOST_PROGRAMS,
     HeldScript,
+    LocalTransport,
     Stream,
     Transport,
+    Until,
     Within,
     explain_failure,
     explain_timeout,
@@ -117,15 +119,16 @@ class Site:
 
         Of a target that has ended each answer is TargetEnded, but for what is asked beside it.
         """
+        site = self.within(timeout) if timeout and time.monotonic() + timeout < self.until else self
         most = min(Within(self.left(timeout or math.inf)), self.target.longest)
         if most < math.inf:
             timeout = most
             questions = tuple(replace(each, limit=min(each.limit, longest_limit(timeout))) for each in questions)
         beside = [question for question in questions if question.beside]
         if not beside:
-            return self._ask_there(questions, timeout)
+            return site._ask_there(questions, timeout)
         there = [question for question in questions if not question.beside]
-        calls = [partial(self._ask_there, there, timeout)] if there else []
+        calls = [partial(site._ask_there, there, timeout)] if there else []
         answers = side_by_side([*calls, *(partial(self._ask_beside, each) for each in beside)])
         if there and isinstance(answers[0], TrainingMonitorError):
             raise answers[0]
@@ -161,7 +164,7 @@ class Site:
             return [Answer(question.name, None, error) for question in questions]
 
     def _ask_shell(self, questions: Sequence[Question[Any]], timeout: float | None) -> list[Answer[Any]]:
-        reach = self.reach or self.target.connect(self.transport)
+        reach = self.reach or self.target.connect(self._bounded())
         limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
         end = time.monotonic() + limit
         for attempts_left in reversed(range(ASK_ATTEMPTS)):
@@ -184,6 +187,10 @@ class Site:
                 break
             limit = Within(max(0.1, end - time.monotonic())) if timeout else limit
         raise explain_failure(_without(nonce, result), str(self))
+
+    def _bounded(self) -> Transport | None:
+        """Return the transport, limited to the time left, for what a target has to ask before it is reached."""
+        return self.transport if self.until == math.inf else Until(self.transport or LocalTransport(), self.until)
 
     def ask_one(self, question: Question[R]) -> R:
         """Return the answer to one question. Raises the failure if it is unknown."""

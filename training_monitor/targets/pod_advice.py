@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from training_monitor.core.regex import regex
 from training_monitor.core.results import PodState
-from training_monitor.targets.pods import names_container
+from training_monitor.targets.pods import CHECK_IMAGE, names_container
 
-IMAGE = "check the image name, the pull secret and the registry's rate limit"
 _DESCRIBE = "run kubectl describe pod to see why"
 _ALL_AT_ONCE = "its group starts only as a whole: wait for resources for all its pods, or request fewer"
 # The first row that matches `REASON: MESSAGE`. A message of the scheduler has the reasons of all nodes, so those come
@@ -18,7 +17,7 @@ _ROWS = (
      "check the image name and the pull secret: the registry refuses access, or has no such image"),
     (r"^(?:ImagePullBackOff|ErrImagePull): .*(?:manifest unknown|not found)(?!.*no such host)",
      "correct the name or the tag of the image: the registry has no such image"),
-    (r"^(?:ImagePullBackOff|ErrImagePull)\b", IMAGE),
+    (r"^(?:ImagePullBackOff|ErrImagePull)\b", CHECK_IMAGE),
     (r"^ErrImageNeverPull\b", "load the image onto the node, or set imagePullPolicy: IfNotPresent"),
     (r"^InvalidImageName\b", "correct the name of the image in the specification of the pod"),
     (r"^RegistryUnavailable\b", "check that the node can reach the registry; Kubernetes retries by itself"),

@@ -543,6 +543,20 @@ class Through:
 
 
 @dataclass(frozen=True, slots=True)
+class Until(Through):
+    """Runs commands that have all ended at a monotonic time, but gives each a second at least."""
+
+    end: float
+
+    def words(self, argv: Sequence[str]) -> list[str]:
+        return list(argv)
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        left = max(1.0, self.end - time.monotonic())
+        return self.inner.run(argv, timeout=timeout if timeout < left + 0.1 else Within(left), input=input)
+
+
+@dataclass(frozen=True, slots=True)
 class KubectlTransport(Through):
     """Runs commands in a pod through `kubectl exec -i`."""
 

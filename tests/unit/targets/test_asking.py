@@ -6,12 +6,13 @@ import gc
 import re
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from training_monitor.core.errors import (
+    CommandError,
     CommandFailed,
     CommandTimedOut,
     ParseError,
@@ -301,3 +302,20 @@ def test_many_targets_are_asked_and_one_that_is_away_costs_no_other() -> None:
     rows = ask_many(["here", "away", "there"], question("a"), question("b"), transport=fake)
     assert [[answer.known for answer in row] for row in rows] == [[True, True], [False, False], [True, True]]
     assert [answer.name for answer in rows[1]] == ["a", "b"] and isinstance(rows[1][0].failure, TrainingMonitorError)
+
+
+@pytest.mark.parametrize("target", ["vast://7", "slurm://5", "ssh://user@host", "k8s://default/pod", "docker://box"])
+def test_a_time_limit_includes_the_search_for_the_address(target: str) -> None:
+    longest = list[float]()
+
+    class Silent:
+        def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+            longest.append(timeout)
+            raise CommandTimedOut(f"{argv[0]} did not respond")
+
+        def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+            raise AssertionError
+
+    with pytest.raises(CommandError):
+        ask(target, Question("one", "true", read_text), timeout=8, transport=Silent())
+    assert max(longest) <= 8
