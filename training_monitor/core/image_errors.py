@@ -17,4 +17,4 @@ _NO_START = regex(
 
 def cannot_start(said: str | None) -> bool:
     """Return whether the message says that waiting will not help."""
-    return bool(said) and _NO_START.search(said or "") is not None
+    return _NO_START.search(said or "") is not None

@@ -18,6 +18,7 @@ from training_monitor.core.units import average, format_bytes, format_duration, 
 from training_monitor.core.values import Observation, Verdict
 from training_monitor.targets.pods import (
     CHECK_IMAGE,
+    DESCRIBE,
     ENDED,
     NODE_SILENT,
     WAITING,
@@ -261,7 +262,7 @@ def judge_efa(active: Sequence[bool | None], devices: int) -> list[Finding]:
     ]
 
 
-_DESCRIBE, _LOGS = "run kubectl describe pod to see why", "run kubectl logs to see the end of its log"
+_LOGS = "run kubectl logs to see the end of its log"
 _PREVIOUS = "run kubectl logs --previous to see why"
 _NODE = "check its node with kubectl get nodes"
 _PULL = ("failed", "its image cannot be pulled", CHECK_IMAGE)
@@ -289,7 +290,7 @@ def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
     is_recent = ago is None or ago <= RESTART_TOLD_SECONDS
     was_restarted = pod.phase == "Running" and pod.restarts and pod.exit_code != 0 and is_recent
     word = pod.reason or (pod.terminated if was_restarted else None)
-    verdict, reason, remedy = _POD_REASONS.get(word or "", ("failed", None, _PREVIOUS if was_restarted else _DESCRIBE))
+    verdict, reason, remedy = _POD_REASONS.get(word or "", ("failed", None, _PREVIOUS if was_restarted else DESCRIBE))
     reason = reason or pod.message
     if pod.phase == "Pending":
         from training_monitor.targets.pod_advice import advise_start  # few pods wait

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from training_monitor.core.regex import regex
 from training_monitor.core.results import PodState
-from training_monitor.targets.pods import CHECK_IMAGE, names_container
+from training_monitor.targets.pods import CHECK_IMAGE, DESCRIBE, names_container
 
-_DESCRIBE = "run kubectl describe pod to see why"
 _ALL_AT_ONCE = "its group starts only as a whole: wait for resources for all its pods, or request fewer"
 # The first row that matches `REASON: MESSAGE`. A message of the scheduler has the reasons of all nodes, so those come
 # first that pass by waiting.
@@ -55,4 +54,4 @@ def advise_start(pod: PodState) -> str | None:
         of = f" -c {pod.ended_container}" if names_container(pod) else ""
         return f"run kubectl logs{of} --previous to see why its container ended"
     said = f"{pod.reason}: {pod.message or ''}"
-    return next((hint for words, hint in _ADVICE if words.search(said)), _DESCRIBE)
+    return next((hint for words, hint in _ADVICE if words.search(said)), DESCRIBE)

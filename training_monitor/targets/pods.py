@@ -36,6 +36,7 @@ _WORST = (
 _OF_RUNTIME = ("CreateContainerError", "RunContainerError", "ContainerCannotRun", "StartError")  # not its program's
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # the annotation that kubectl obeys
 ENDED, WAITING = ("Succeeded", "Failed", "Stopped", "Ended"), ("Pending", "Suspended")  # phases
+DESCRIBE = "run kubectl describe pod to see why"
 CHECK_IMAGE = "check the image name, the pull secret and the registry's rate limit"
 NODE_SILENT = "NodeNotReady"  # what Kubernetes says in an event only
 _HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
