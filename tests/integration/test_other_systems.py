@@ -165,6 +165,14 @@ def test_reports_of_the_target_local_are_unknown_there(mac: OtherSystem, local: 
     assert NEEDS in row["error"] and row["step"] is None and row["state"] in (None, "unknown")
 
 
+def test_containers_of_this_machine_are_reached_there(mac: OtherSystem) -> None:
+    script = """
+        from training_monitor.targets.target import parse_target
+        print(*parse_target("docker://box").connect(None).words(["true"]))
+    """
+    assert mac.run_python("-c", textwrap.dedent(script)).stdout == "docker exec -i box true\n"
+
+
 def test_doctor_says_that_this_machine_cannot_be_a_target(mac: OtherSystem) -> None:
     checks = json.loads(mac.run("doctor", "--json").stdout)["checks"]
     [check] = [each for each in checks if each["name"] == "target local"]

@@ -79,7 +79,7 @@ class DockerTarget(Target):
         return self.machine
 
     def connect(self, transport: Transport | None) -> Transport:
-        inner = self.machine.connect(transport)
+        inner = self._reach(transport)
         if not self.name:
             names = name_some([each.name for each in self.list_targets(transport)], _MOST_NAMED)
             raise SettingsError("target", str(self), f"one of these running containers: {names or '(none)'}")
@@ -117,10 +117,13 @@ class DockerTarget(Target):
         resume = f"{self.program} unpause {self.name}" if phase == "Suspended" else None
         return replace(_standing(self.name, phase, state), resume=resume) if phase else None
 
+    def _reach(self, transport: Transport | None) -> Transport:
+        """Return the way to the machine's programs; unlike the target `local`, they work where there is no /proc."""
+        return (transport or LocalTransport()) if self.machine.is_here else self.machine.connect(transport)
+
     def _run(self, *words: str, transport: Transport | None, timeout: float = _SECONDS) -> CommandResult:
         """Run the program on its machine. Raises CommandError."""
-        inner = transport or LocalTransport()
-        result = self.machine.connect(inner).run([self.program, *words], timeout=timeout)
+        result = self._reach(transport).run([self.program, *words], timeout=timeout)
         if result.exit_code:
             raise explain_failure(result, str(self))
         return result

@@ -34,8 +34,7 @@ class LocalTarget(Target):
     def connect(self, transport: Transport | None) -> Transport:
         from training_monitor.targets.transport import LocalTransport
 
-        if transport is None:
-            check_this_machine()
+        check_this_machine()
         return transport or LocalTransport()
 
 
