@@ -90,7 +90,9 @@ def test_status_of_a_failed_job_names_the_root_of_its_failure(local: Place) -> N
 
 
 def test_step_of_a_job_that_printed_none_is_unknown(local: Place) -> None:
-    done = cli("check", "local", start_process_job("local", "sleep 60", "quiet"), "--field", "step")
+    job_id = start_process_job("local", "sleep 60", "quiet")
+    assert "the log is empty" in cli("logs", "local", job_id).stderr
+    done = cli("check", "local", job_id, "--field", "step")
     assert done.returncode == 3 and done.stdout == "" and "its step is unknown" in done.stderr
 
 

@@ -125,6 +125,14 @@ def test_an_empty_word_for_a_training_is_refused(capsys: pytest.CaptureFixture[s
         assert "expected a name" in capsys.readouterr().err
 
 
+def test_what_only_looks_looks_at_this_machine_by_default() -> None:
+    for command in ("check", "why", "wait", "watch", "logs", "health", "gpu"):
+        assert build_parser(only=command).parse_args([command]).target == "local"
+    for command in ("stop", "restart", "upload", "checkpoints"):
+        with pytest.raises(SystemExit):
+            build_parser(only=command).parse_args([command])
+
+
 def test_only_check_takes_all_trainings_by_default() -> None:
     for command in ("check", "why", "wait", "watch", "stop", "logs"):
         text = " ".join(build_parser(only=command).parse_args([command, "local"]).parser.format_help().split())

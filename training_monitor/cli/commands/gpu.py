@@ -10,7 +10,7 @@ from training_monitor.cli.output import EXITS, hint, number, padded, print_json,
 
 
 def declare(command: CommandParser) -> None:
-    command.target()
+    command.target(is_optional=True)
 
 
 def run(args: Namespace) -> int:

@@ -15,7 +15,7 @@ _COUNTS: Final = ("gpus_used", "gpus_available", "cpus_used", "cpus_available")
 
 
 def declare(command: CommandParser) -> None:
-    command.target()
+    command.target(is_optional=True)
     command.value("--checkpoint-dir", "DIR", "checkpoint folder on the head pod (default: detected if possible)")
     command.value("--pods", "POD", "all pods of the job", nargs="+")
     command.value("--job", "JOB", "include this job in the report")

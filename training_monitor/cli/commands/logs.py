@@ -16,7 +16,7 @@ _TO_FILE = "run this as its user, or write the output to a file: COMMAND >train.
 
 
 def declare(command: CommandParser) -> None:
-    command.target()
+    command.target(is_optional=True)
     command.value("job", "JOB", WHAT, nargs="?", type=some_name)
     command.value("--tail", "LINES", "number of lines (default: %(default)s)", type=count, default=100)
 
@@ -33,6 +33,8 @@ def run(args: Namespace) -> int:
         print_json(args, {"job_id": args.job or view.job_id, "text": text})
     elif text:
         say(text.removesuffix("\n"))
+    else:
+        hint("the log is empty")
     return OK
 
 

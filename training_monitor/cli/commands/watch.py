@@ -59,7 +59,7 @@ _ENDS = {"finished": OK, "ended": UNKNOWN, "lost": UNKNOWN}
 
 
 def declare(command: CommandParser) -> None:
-    command.target()
+    command.target(is_optional=True)
     which = command.add_mutually_exclusive_group()
     which.add_argument("what", type=some_name, metavar="WHAT", nargs="?", help=WHAT)
     which.add_argument("--log", metavar="FILE", help="the training's log: a file or shell pattern on the target")
