@@ -362,13 +362,19 @@ class FleetMember:
         """
         own = next((each for each in found.every if self.watches(each)), None)
         is_gone = self.training is not None and own is None and found.is_complete
-        if is_gone or self.is_lost:
+        if is_gone or self.is_lost or (own is None and found.running and self._is_left_log):
             shown = {identity_of(each.job) for each in self.beside.members}
             rest = found.every or found.last
             own = next((each for each in rest if identity_of(each.job) not in shown), next(iter(rest), None))
         elif own is None or (self.training is None and len(found.running) < 2 and not self._has_output):
             return own, []
         return own, [self] if self._follow(own) else []
+
+    @property
+    def _is_left_log(self) -> bool:
+        """Whether it follows a log that no process was seen to write: a training that was seen outranks it."""
+        verdict = self.seen.reading.status.verdict if self.seen.reading else None
+        return self.training is None and verdict is not None and verdict.state == "unknown"
 
     def watches(self, meant: MeantTraining) -> bool:
         """Return whether its training is the one that was found."""

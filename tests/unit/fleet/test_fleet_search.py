@@ -39,7 +39,7 @@ class Host(Machine):
         self.trainings: dict[int, tuple[str, str]] = {}
         self.begun: dict[int, int] = {}
         self.logs: dict[str, str] = {}
-        self.is_hidden = False
+        self.is_hidden, self.left = False, ""  # `left` is a log where one is expected, whose writer has ended
         for number, (log, script) in enumerate(scripts.items()):
             self.start(10 + number, script, log)
 
@@ -63,7 +63,8 @@ class Host(Machine):
         pid = int(given.get("pid") or 0)
         is_same = pid in self.trainings and given["was_start"] in ("", str(self.begun[pid]))
         self.pid = pid if is_same else None
-        self.path = given.get("file", "") if given.get("file", "") in self.logs else ""
+        file = given.get("file") or self.left
+        self.path = file if file in self.logs else ""
         self.log, self.inode = self.logs.get(self.path, ""), hash(self.path) % 1000
         return super().answer(script)
 
@@ -184,6 +185,15 @@ def test_a_job_that_ended_is_not_shown_beside_its_own_log() -> None:
     jobs = [f"process:{name}" for name in ("lora-attempt-1", "lora", "other-attempt-1")]
     watched = [member.watches(MeantTraining(WatchedJob(job_id=job), job)) for job in jobs]
     assert watched == [True, False, False]
+
+
+def test_a_log_that_nothing_writes_gives_way_to_a_training_that_runs() -> None:
+    host = Host(a="train_one.py")
+    host.left = "/root/.training_monitor/jobs/old-attempt-1/log"
+    host.logs[host.left] = ""
+    assert Fleet(host).names() == [ONE]
+    host.trainings.clear()
+    assert Fleet(host).names() == ["local"]
 
 
 def test_a_check_that_finds_nothing_names_what_was_searched_for(tmp_path: Path) -> None:
