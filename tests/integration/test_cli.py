@@ -171,7 +171,7 @@ def test_checkpoints_are_marked(local: Place) -> None:
     folder = local.folder / "my checkpoints"
     for step, size in ((100, 30), (200, 0)):
         (folder / f"step_{step}").mkdir(parents=True)
-        (folder / f"step_{step}" / "model.pt").write_bytes(b"\x80\x02" * size)
+        (folder / f"step_{step}" / "model.pt").write_bytes(b"\x80\x02." * size)
     done = cli("checkpoints", "local", str(folder))
     assert done.returncode == 0
     assert [line[0] for line in done.stdout.splitlines()] == ["*", "!"] and "empty file" in done.stdout

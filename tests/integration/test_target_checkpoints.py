@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import struct
 import subprocess
@@ -151,7 +152,10 @@ class TestCheckpoints:
                 ("step_20.ckpt", b"text, not weights", "neither a zip archive nor a pickle"),
                 ("step_20.bin", b"\x86\xdaa format of one's own", None),
                 ("step_20.pt", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", None),
-                ("step_20.pt", b"\x80\x05\x95", None),
+                ("step_20.pt", b"\x80\x05\x95", "truncated: no end of the pickle"),
+                ("step_20.pkl", pickle.dumps(bytes(5000)), None),
+                ("step_20.pkl", pickle.dumps(bytes(5000))[:4999], "truncated: no end of the pickle"),
+                ("step_20.bin", b"\x80\x02 a format of one's own", None),
                 ("step_20.ckpt", b"\x1f\x8b\x08", None),
                 ("step_20.safetensors", b"garbage instead of a header", "no safetensors header"),
                 ("step_20.safetensors", b"\x0a\0\0\0\0\0\0\0garbage of ten", "no safetensors header"),
@@ -159,7 +163,7 @@ class TestCheckpoints:
         ):
             folder = local.folder / str(number)
             folder.mkdir()
-            (folder / name).write_bytes(begin + bytes(4096))
+            (folder / name).write_bytes(begin.ljust(4096, b"\0"))
             found = problems(local, folder)[20]
             assert found is None if problem is None else problem in (found or ""), (name, begin)
 
@@ -170,6 +174,17 @@ class TestCheckpoints:
             (local.folder / f"ckpt-epoch-{epoch}.weights.h5").write_bytes(content.ljust(4096 if epoch == 10 else 3000))
         found = problems(local, local.folder)
         assert found[10] is None and "truncated: 3000 of 4096 bytes" in (found[20] or "")
+
+    def test_a_file_that_the_metadata_of_torch_lists_is_missed(self, local: Place) -> None:
+        names = [f"__{rank}_{part}.distcp" for rank in range(4) for part in range(2)]
+        for step in (10, 20):
+            (folder := local.folder / f"step-{step}").mkdir()
+            (folder / ".metadata").write_bytes(b"\x80\x02(X" + b"\0\n\xff".join(map(str.encode, names)) + b"u.")
+            for name in names:
+                write_torch(folder / name)
+        (local.folder / "step-20" / names[-1]).unlink()
+        found = problems(local, local.folder)
+        assert found[10] is None and "__3_1.distcp is missing" in (found[20] or "")
 
     @pytest.mark.parametrize("name", ["trainer_state.json", "model.safetensors.index.json"])
     def test_a_cut_json_file_is_damaged(self, local: Place, name: str) -> None:
@@ -301,7 +316,7 @@ class TestCheckpoints:
             pytest.skip("blocks tell nothing on this file system")
         for step in (10, 20):
             (runs / f"step_{step}").mkdir()
-            (runs / f"step_{step}" / "model.pt").write_bytes(b"\x80\x02" + bytes(1_000_000))
+            (runs / f"step_{step}" / "model.pt").write_bytes(b"\x80\x02" + bytes(1_000_000) + b".")
         make_hole(runs / "step_20" / "model.pt")
         found = problems(target, runs)
         assert found[10] is None and "are on disk" in (found[20] or "")

@@ -60,7 +60,7 @@ _LONE_NUMBER = regex(  # the resolution or the layers of a pretrained model: vit
     re.IGNORECASE,
 )
 _EPOCH_AND_STEP = regex(r"(?:^|[^a-z])epoch[-_]?(\d{1,6})[-_]+[a-z_]*(?:step|iter|batch)[-_]?\d[^/]*$", re.I)
-_SHORT_NUMBER = regex(r"(.*[^-_/][-_])(\d{1,2})(\.(?:pth?|ckpt|safetensors))")
+_SHORT_NUMBER = regex(r"(.*[^-_/][-_])(\d{1,2})(\.(?:pth?|ckpt|safetensors|keras|(?:weights\.)?h5|hdf5))")
 _PART = regex(r"(rank|part|shard|gpu|worker|node|fold|stage|layer|expert|version|v|rng_state|states)[-_]$", re.I)
 _RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank|(?:^|/)mp_rank_)(\d{1,6})(?=[./])")
 _SHARD = regex(r"^(.*\.data|.*(?=-\d{5}-of-\d{5}\.))-(\d{5})-of-(\d{5})(\.\w+|)$")
@@ -411,6 +411,8 @@ def _missing_shards(group: _Group, listing: Listing) -> str | None:
     for path in sizes:
         folder = path.rpartition("/")[0]
         shards = sorted(listing.shards.get(path, ()))
+        if path.endswith(".metadata") and _are_elsewhere(shards, [each for each in sizes if f"{folder}/__" in each]):
+            continue
         for shard in shards:
             if f"{folder}/{shard}" not in sizes:
                 return f"{shard} is missing, but {path} lists it"
@@ -423,6 +425,14 @@ def _missing_shards(group: _Group, listing: Listing) -> str | None:
             if (shard := f"{stem}-{number:05d}-of-{count}{extension}") not in sizes:
                 return f"{shard} is missing"
     return None
+
+
+def _are_elsewhere(missing: Iterable[str], there: Iterable[str]) -> bool:
+    """Whether the files of all missing ranks may be on the disks of other nodes, each with an equal share."""
+    gone, here = (
+        {int(n) for each in paths for n in re.findall(r"__(\d+)_\d+\.distcp$", each)} for paths in (missing, there)
+    )
+    return bool(gone and here) and max(here) < min(gone) and len(gone) % len(here) == 0
 
 
 def _missing_ranks(group: _Group) -> str | None:

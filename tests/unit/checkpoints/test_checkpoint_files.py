@@ -477,6 +477,23 @@ def test_every_distributed_part_needs_metadata_of_its_own() -> None:
     assert problem(*model, "step_5/optimizer_0/__0_0.distcp", "step_5/optimizer_0/.metadata") is None
 
 
+def test_ranks_that_may_be_on_another_node_are_not_missed() -> None:
+    metadata = "step_5/.metadata"
+    there, gone = ([f"__{rank}_0.distcp" for rank in ranks] for ranks in ((0, 1), (2, 3)))
+
+    def lost(there: list[str], gone: list[str]) -> str | None:
+        more = "\n".join(f"shard ./{metadata}\t{name}" for name in gone)
+        return problem(metadata, *(f"step_5/{name}" for name in there), more=more)
+
+    assert lost(there, gone) is None
+    for here, away, first in (
+        (gone, there, there[0]),
+        (there, gone[:1], gone[0]),
+        ([there[0], gone[0]], ["__1_0.distcp"], there[1]),
+    ):
+        assert lost(here, away) == f"{first} is missing, but {metadata} lists it"
+
+
 NAMED = "latest_checkpointed_iteration.txt"
 
 

@@ -60,7 +60,11 @@ _torch() {
     case $(od -An -tu1 -j 8 -N 1 "$1") in *[23]) _at=28 ;; *1) _at=44 ;; *) _at=40 ;; esac # the end of the file
     _end=$(od -An -tu8 -j $_at -N 8 "$1" | tr -d ' ')
     [ "${_end:-0}" -le "$_size" ] 2>/dev/null || _bad "truncated:_${_size}_of_${_end}_bytes" ;;
-  '128 '[2-5] | '31 139' | '40 '*) ;;
+  '128 '[2-5]) # before zip archives, torch wrote data behind its pickles
+    case $1\ $(od -An -tu1 -N 24 "$1" | tr -s '\n ' ' ') in *.bin\ * | *' 108 252 156 70 249 '*) ;;
+    *) [ "$(tail -c 1 "$1")" = . ] || _bad "truncated:_no_end_of_the_pickle" ;;
+    esac ;;
+  '31 139' | '40 '*) ;;
   '0 0') _bad "only_zeros_at_its_start" ;;
   *) case $1 in *.bin | *.tar | *.pkl | *.msgpack | *.pd*) ;; *) _bad "neither_a_zip_archive_nor_a_pickle" ;; esac ;;
   esac
@@ -70,6 +74,13 @@ _index() {
   grep -o '"[^"]*\.\(safetensors\|bin\)"' "$_file" | sort -u | tr -d '"' |
   while IFS= read -r _line; do printf 'shard %s\t%s\n' "$_file" "$_line"; done
   printf 'total %s\t%s\n' "$_file" "$(tr -d ' \n' <"$_file" | grep -o '"total_size":[0-9]*' | head -n 1 | tr -dc 0-9)"
+}
+
+# The files of all ranks that torch's .metadata lists and that are not there.
+_metadata() {
+  grep -ao '__[0-9]\{1,6\}_[0-9]\{1,6\}[.]distcp' "$_file" | sort -u | while IFS= read -r _line; do
+    [ -e "${_file%/*}/$_line" ] || printf 'shard %s\t%s\n' "$_file" "$_line"
+  done
 }
 
 _tracker() {
@@ -92,6 +103,7 @@ _look_into() {
     [ -r "$_file" ] || { _say "shut $_file"; continue; }
     case $_file in
     *.index.json) _whole; _index ;;
+    */.metadata) _metadata ;;
     */trainer_state.json) _whole ;;
     */train_state.json) _train_state ;;
     *)
