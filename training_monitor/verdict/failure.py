@@ -98,7 +98,8 @@ _ERRORLIKE = regex(
     r"|crash(?:ed)?|panic|killed|traceback|halted|tim(?:ed|es) out|died|evicted|preempted|i/o error"
     r"|(?:terminated|exited) (?:abruptly|unexpectedly)|exited with(?! (?:(?:exit )?(?:code|status)[ :=]{1,3})?0\b))\b"
 )
-_CANCELLED = regex(r"\*\*\* job \S{1,40} (?:on \S{1,80} )?cancelled at ")  # by Slurm, which kills it soon
+# By Slurm, which kills it soon, and does not start it again as one that was preempted
+_CANCELLED = regex(r"\*\*\* job \S{1,40} (?:on \S{1,80} )?cancelled at \S{1,40} (?:\*\*\*|due to time limit)")
 _STDIO_BUFFER = 8192
 _UNCAUGHT = regex(r"\[rank\d{1,5}\]: \Z")  # PyTorch writes this before each line of an exception that ends a rank
 _TO_ZERO = str.maketrans("123456789", "000000000")
@@ -332,7 +333,8 @@ class _Evidence:
                     is_weak = is_warning and table.DECREED < each.level < table.DEATH
                     is_weak = is_weak or (each.category == "loss_nan" and _SCALED.match(line) is not None)
                     level = table.WARNED if is_weak else each.level
-                    follows = each.level in (table.CASCADE, table.SUMMARY) and not is_warning
+                    ends_others = each.level in (table.CASCADE, table.SUMMARY) or each.category == "unknown"
+                    follows = ends_others and not is_warning
                     only_weak = all(one.level in _WEAK or _WARNS.search(one.piece.lower()) for one in self.found)
                     if follows and only_weak and self._late < _STDIO_BUFFER:
                         self.found += self._uncaught

@@ -197,6 +197,7 @@ _TIME = (
     r"(?:wall(?:clock)? ?time|time limit|run time|\bmax(?:imum)?[ _]?(?:run|execution)[ _]?time)"
 )
 _TOOL = r"^(?:/\S{1,40}/)?(?:rm|cp|mv|ls|cat|ln|mkdir|rmdir|chmod|chown|touch|stat|du|find|tar|head|tail|sysctl): "
+_ONCE = r"(?:if|when|unless|once|as soon as|upon|at the end|after (?:the )?(?:job|run|training))"
 _FATAL = r"(?<!non)(?<!non-)(?<!non )fatal"
 
 
@@ -233,9 +234,11 @@ SIGNATURES = tuple(
          r"|none|false)(?!.{0,60}\b(?:received|marked|interrupted|detected)))"
          r"|rebalance recommendation"
          r"|instance (?:i-[0-9a-f]{4,17} )?(?:is being|was|has been) (?:preempted|reclaimed|terminated|outbid)"
-         r"|^(?!.{0,150}\b(?:if|when|unless|once)\b.{0,150}\bwill be ).{0,300}"
-         r"\binstance (?:i-[0-9a-f]{4,17} )?will be (?:preempted|reclaimed|terminated|outbid)"
-         r"(?! (?:automatically )?(?:if|when|unless|once|as soon as|after (?:the )?(?:job|run|training))\b)"
+         rf"|^(?!.{{0,150}}\b{_ONCE}\b.{{0,150}}\b(?:will be|is imminent))"
+         r"(?!.{0,150}\b(?:no|not|whether)\b.{0,30} is imminent)"
+         r".{0,300}\b(?:termination is imminent(?!\W{1,3}(?:no|none|false|0)\b)"
+         r"|instance (?:i-[0-9a-f]{4,17} )?will be (?:preempted|reclaimed|terminated|outbid)"
+         rf"(?![^,;.]{{0,40}}\b{_ONCE}\b))"
          r"|(?<!engine )(?<!rollout )instance (?:\d{5,12}|\w{1,30}-\S{1,40}) (?:will be|is being|was|has been)"
          r" (?:preempted|outbid|reclaimed)(?! by request| from pool)"
          r"|acpi g2 soft off|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
@@ -244,7 +247,6 @@ SIGNATURES = tuple(
          r"|\bpreempted by (?:a )?(?:pod|higher)"
          r"|reason:\s*(?:preempted|preempting|preemptionbyscheduler|terminationbykubelet|nodeshutdown|nodelost)"
          r"|(?:status|state)\W{1,4}preempted|preemptionbyscheduler|node is shutting down|imminent node shutdown"
-         r"|termination is imminent"
          r"|eventtype\W{1,4}(?:preempt|terminate)|instance/preempted\W{1,4}true|action\W{1,4}terminate\W.{0,40}time"
          r"|terminate_on_host_maint|\bhost ec2\b.{0,60}terminated|x-aws-ec2-.{0,20}spot|instance-action", _ELSEWHERE),
         (DECREED, "evicted_disk",
@@ -329,7 +331,8 @@ SIGNATURES = tuple(
          r"|(?:/cuda/\S{1,120}|\.cuh?):\d+: .{0,40}(?:memory allocation error|out of memory)"
          r"|\bdevice\b.{0,200}\bmemory (?:isn't|is not|not) enough|resource_exhausted\b"
          r"|error out of memory at line|would exceed allowed memory|runtimeerror: not enough memory"
-         r"|no executable batch size found|no available memory for the cache blocks"),
+         r"|no executable batch size found|no available memory for the cache blocks"
+         r"|\bcu[a-z]{3,30} failed with error 2\b"),
         (CAUSE, "checkpoint_corrupt",
          r"failed finding central directory|pytorchstreamreader failed|safetensorerror|safetensors_rust"
          r"|invalid header or archive is corrupted|file not fully covered|headertoolarge|headertoosmall"
@@ -429,6 +432,8 @@ SIGNATURES = tuple(
          r"exited or there was a network error|\bnccl(?:remote|system|internal|unhandledcuda)error: "
          r"|(?:\bnccl warn|processgroup|\bgloo\b|distbackenderror).{0,400}"
          r"(?:(?<!monitor )(?<!failed or )timed out|refused|no route|unreachable)"),
+        (DEATH, "ray_worker_died",
+         r"\bactor (?:\S{1,80} )?is (?:temporarily )?unavailable"),
         (CAUSE, "network_error",
          r"\b(?:50[0234]|429) (?:server|client) error|gateway time-?out|bad gateway|service unavailable"
          r"|too many requests|max retries exceeded|maxretryerror|read ?timeout(?:error)?\b"
@@ -438,7 +443,7 @@ SIGNATURES = tuple(
          r"|protocolerror|chunkedencodingerror|sslerror|ssl(?:eof|zeroreturn)error|proxyerror"
          r"|endpointconnectionerror|reduce your request rate|http status ?(?:code)?:? ?(?:429|50[0234])"
          r"|statuscode\.unavailable|network is unreachable"
-         r"|(?<!is )(?<!temporarily )unavailable: (?:failed to connect|.{0,60}socket)"
+         r"|unavailable: (?:failed to connect|.{0,60}socket)"
          r"|no route to host|internal server error|requesttimeout|throttlingexception|operation timed out"
          r"|network error|an error occurred \((?:500|503|internalerror)|\(slowdown\)|couldn\'t connect to"
          r"|could not connect to|check your internet connection|couldn\'t reach|cannot connect to"),
@@ -449,6 +454,9 @@ SIGNATURES = tuple(
          rf"{_TOOL}.{{0,300}}no such file or directory"),
         (WARNED, "permission_denied",
          rf"{_TOOL}.{{0,300}}permission denied"),
+        # ------------------------------------------------ what a launcher does to the others, whichever was the first
+        (WARNED, "unknown",
+         r"\bsending process \d+ closing signal|\bunable to shutdown process \d+ via"),
         # ------------------------------------------------ an error in the process itself
         (EXCEPTION, "cuda_error",
          r"illegal memory access|memory access fault by gpu|cudaerrorillegaladdress|cuda_error_illegal_address"
@@ -522,7 +530,8 @@ SIGNATURES = tuple(
         (CASCADE, "sigterm",
          rf"{_by_shell(_TERMINATED)}|{_JOB}(?:{_ENDED})(?!\w)|"
          r"\b(?:caught|received|got) (?:signal )?sig(?:hup\b|usr[12]\b.{0,40}\b(?:exit|terminat|shut|stopp|ending))|"
-         rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|received .{{0,20}}signal: 15"
+         rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|received .{0,20}signal: 15"
+         r"|received (?:15?|signals\.sighup) death signal"
          r"|status=\d+/term\b"),
         (CASCADE, "nccl_timeout",
          r"\bei00\d\d:|notify register times? out|getting socket times? out"
@@ -633,7 +642,7 @@ NEVER = (
     r"(?<!device )(?<!process )(?<!job )(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
     r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.]| in )|failed_jobs: 0"""
     r"|uncorr[^:]{0,40}(?<!gpu)(?<!device): *0\b|failures=0|is deprecated"
-    r"|deprecationwarning|futurewarning|userwarning|\b[a-z]{3,30}warning: "
+    r"|deprecationwarning|futurewarning|userwarning|(?<=: )[a-z]{3,30}warning: "
     r"|overflow!? (?:rank \d+ )?skipping|error resolved"
     r"|\b(?:nan|inf|non-?finite)\b.{0,40}\b(?:replaced (?:with|by)"
     r"|skipping (?:\w{1,12} ){0,2}(?:batch|updat|iteration))"
@@ -675,7 +684,8 @@ NEVER = (
 
 # Problems that were averted, as their own line says: never evidence, unless the line names an end or a broken device.
 AVERTED = (
-    r"^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceed|\b(?:ecc|exit|abort|evicted|stopping|giving up)))"
+    r"^(?!.{0,300}(?:(?:error|exception|fatal): |no space left|quota exceed"
+    r"|\b(?:ecc|exit|abort|evicted|stopping|giving up)))"
     r".{0,300}(?:(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}"
     r"\b(?<!\d )(?:skipped|ignored|discarded)\W*$|\b(?:skipp|ignor|discard)(?:ed|ing) \d{1,12} .{0,20}fail"
     r"|[.,;] +(?:skipping|falling back|reopening"
