@@ -344,7 +344,7 @@ def _judge_unseen(stall: StallAnalysis, seen: Sequence[Observation], policy: Sta
         )
     if idle < policy.quiet_pause:
         return Verdict("unknown", "unknown", reason, began, remedies=(f"check again in {format_duration(60)}",))
-    if _still_writes(seen[-10:]):
+    if _still_writes([each for each in seen[-10:] if each.timestamp >= stall.signals["worked_at"]]):
         reason += ", but they still write a few bytes, as for lines of a log"
         return Verdict("unknown", "unknown", reason, began, remedies=("redirect its output to a file",))
     return Verdict("stalled", "failed", reason, now - idle, "low", "alert")

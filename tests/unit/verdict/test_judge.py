@@ -683,6 +683,9 @@ def test_a_few_bytes_again_and_again_may_be_the_lines_of_an_output_that_is_throw
     for at in range(40, 55):  # and now nothing
         looks.append(replace(looks[-1], timestamp=30.0 * at, runtime=30.0 * at))
     assert judge(looks, now=looks[-1].timestamp).state == "stalled"
+    works = [unseen(300.0 * at, cpu_seconds=270.0 * at, cpu_cores=0.9, written_bytes=40 * at) for at in range(1, 10)]
+    hangs = [replace(works[-1], timestamp=300.0 * at, runtime=300.0 * at, cpu_cores=0.0) for at in range(10, 14)]
+    assert judge([*works, *hangs], now=hangs[-1].timestamp).state == "stalled"  # whatever it wrote before
 
 
 def behind_a_bar(cores: float, **seen: Any) -> Verdict:
