@@ -96,8 +96,9 @@ class Site:
         return replace(self, target=target, reach=None)
 
     def within(self, seconds: float) -> Site:
-        """Return it for questions that end in so many seconds from now: what is not answered by then is unknown."""
-        return replace(self, until=time.monotonic() + seconds)
+        """Return it for questions that end in so many seconds from now, unless its time ends before that: what is not
+        answered by then is unknown."""
+        return replace(self, until=min(self.until, time.monotonic() + seconds))
 
     def left(self, most: float = math.inf) -> float:
         """Return the seconds that a call may take."""
@@ -119,7 +120,7 @@ class Site:
 
         Of a target that has ended each answer is TargetEnded, but for what is asked beside it.
         """
-        site = self.within(timeout) if timeout and time.monotonic() + timeout < self.until else self
+        site = self.within(timeout) if timeout else self
         most = min(Within(self.left(timeout or math.inf)), self.target.longest)
         if most < math.inf:
             timeout = most

@@ -318,4 +318,6 @@ def test_a_time_limit_includes_the_search_for_the_address(target: str) -> None:
 
     with pytest.raises(CommandError):
         ask(target, Question("one", "true", read_text), timeout=8, transport=Silent())
+    with pytest.raises(CommandError):
+        Site.of(target, transport=Silent()).within(8).within(60).ask(Question("one", "true", read_text), timeout=60)
     assert max(longest) <= 8
