@@ -7,16 +7,20 @@ from training_monitor.core.results import PodState
 from training_monitor.targets.pods import CHECK_IMAGE, DESCRIBE, names_container
 
 _ALL_AT_ONCE = "its group starts only as a whole: wait for resources for all its pods, or request fewer"
-# The first row that matches `REASON: MESSAGE`. A message of the scheduler has the reasons of all nodes, so those come
-# first that pass by waiting.
+_PULL = "(?:ImagePullBackOff|ErrImagePull)"
+# The first row that matches `REASON: MESSAGE`, without the names in quotes. A message of the scheduler has the reasons
+# of all nodes, so those come first that pass by waiting.
 _ROWS = (
-    (r"^(?:ImagePullBackOff|ErrImagePull): .*(?:toomanyrequests|rate limit|\b429\b)",
+    (rf"^{_PULL}: .*(?:toomanyrequests|rate limit|\b429\b)",
      "wait, or log in to the registry with a pull secret: it limits the rate of anonymous pulls"),
-    (r"^(?:ImagePullBackOff|ErrImagePull): .*(?:unauthorized|\b40[13]\b|denied|no basic auth|failed to authorize)",
+    (rf"^{_PULL}: .*no space left", "free the disk of the node, or use another node: its disk is full"),
+    (rf"^{_PULL}: .*\bno match(?:ing manifest)? for\b",
+     "use an image that was built for the processors of the node (amd64 or arm64)"),
+    (rf"^{_PULL}: .*(?:unauthorized|\b40[13]\b|denied|no basic auth|failed to authorize)",
      "check the image name and the pull secret: the registry refuses access, or has no such image"),
-    (r"^(?:ImagePullBackOff|ErrImagePull): .*(?:manifest unknown|not found)(?!.*no such host)",
+    (rf"^{_PULL}: .*(?:manifest unknown|not found)(?!.*no such host)",
      "correct the name or the tag of the image: the registry has no such image"),
-    (r"^(?:ImagePullBackOff|ErrImagePull)\b", CHECK_IMAGE),
+    (rf"^{_PULL}\b", CHECK_IMAGE),
     (r"^ErrImageNeverPull\b", "load the image onto the node, or set imagePullPolicy: IfNotPresent"),
     (r"^InvalidImageName\b", "correct the name of the image in the specification of the pod"),
     (r"^RegistryUnavailable\b", "check that the node can reach the registry; Kubernetes retries by itself"),
@@ -28,15 +32,18 @@ _ROWS = (
     (r"^Unschedulable: .*\bpersistentvolumeclaim",
      "run kubectl get pvc to see which volume claim is missing or not bound"),
     (r"\bpod ?group\b|\bgang\b|\bminAvailable\b|\bminMember\b", _ALL_AT_ONCE),
-    (r"^Unschedulable: .*\bInsufficient ",
+    (r"^Unschedulable: .*\b(?:Insufficient |Too many pods)",
      "wait until other pods release these resources, request fewer, or add nodes"),
     (r"^Unschedulable: .*\buntolerated taint\b",
      "add a toleration for the taint in the message, unless these nodes are reserved for other pods or not ready"),
+    (r"^Unschedulable: .*\bvolume node affinity",
+     "make a node available in the zone of its volume, or use another volume: other nodes cannot mount it"),
     (r"^Unschedulable: .*\bnode affinity",
      "compare the nodeSelector and the affinity of the pod with kubectl get nodes --show-labels"),
     (r"^Unschedulable: .*\bwere unschedulable\b", "make a node available: kubectl uncordon NODE"),
 )  # fmt: skip
 _ADVICE = tuple((regex(f"(?is){words}"), hint) for words, hint in _ROWS)
+_QUOTED = regex(r'"[^"]*"')
 _CRASHED = ("CrashLoopBackOff", "Error", "OOMKilled")
 
 
@@ -53,5 +60,5 @@ def advise_start(pod: PodState) -> str | None:
     if pod.reason in _CRASHED:
         of = f" -c {pod.ended_container}" if names_container(pod) else ""
         return f"run kubectl logs{of} --previous to see why its container ended"
-    said = f"{pod.reason}: {pod.message or ''}"
+    said = _QUOTED.sub("", f"{pod.reason}: {pod.message or ''}")
     return next((hint for words, hint in _ADVICE if words.search(said)), DESCRIBE)
