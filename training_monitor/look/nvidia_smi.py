@@ -77,20 +77,21 @@ def parse_gpus(text: str) -> GpuTable:
     """
     gpus: list[Gpu] = []
     messages: list[str] = []
-    lost = 0  # of which the row follows, in which all is unknown
+    unknown: list[Gpu] = []  # the rows of GPUs that the driver could not open
+    lost = 0  # messages about such GPUs
     for line in text.splitlines():
         gpu = read_lost_gpu(line)
         lost += gpu is not None
-        if gpu is None and _is_all_unknown(line):
-            lost -= 1
-            gpu = Gpu(index=None, error="Unknown Error") if lost < 0 else None
         gpu = gpu or _row(line)
         if gpu is not None:
             gpus.append(gpu)
-            if len(gpus) > MOST_GPUS:
-                raise ParseError(f"the output lists more than {MOST_GPUS} GPUs", source="nvidia-smi", text=text[:1000])
+        elif error := _only_error(line):
+            unknown.append(Gpu(index=None, error=error))
         elif said := read_driver_error(line):
             messages.append(said)
+    gpus += unknown[lost:]
+    if len(gpus) > MOST_GPUS:
+        raise ParseError(f"the output lists more than {MOST_GPUS} GPUs", source="nvidia-smi", text=text[:1000])
     if not gpus and not messages:
         raise ParseError("the output contains neither GPU rows nor a known message", source="nvidia-smi", text=text)
     has_none = not gpus and any(_NO_GPU.search(said) for said in messages)
@@ -134,10 +135,11 @@ def read_driver_error(line: str) -> str | None:
     return line.strip()[:300] if _DRIVER_ERRORS.search(line) else None
 
 
-def _is_all_unknown(line: str) -> bool:
-    """Whether it is the row of a GPU of which the driver does not know even the index."""
-    cells = line.split(",")
-    return len(cells) >= len(GPU_FIELDS_MINIMAL) and all(_ERROR_WORD.fullmatch(cell.strip()) for cell in cells)
+def _only_error(line: str) -> str | None:
+    """Return the error in the row of a GPU of which the driver does not know even the index; None for other lines."""
+    cells = [cell.strip() for cell in line.split(",")]
+    is_row = len(cells) >= len(GPU_FIELDS_MINIMAL) and all(map(_ERROR_WORD.fullmatch, cells))
+    return cells[0].strip("[]") if is_row else None
 
 
 def _row(line: str) -> Gpu | None:

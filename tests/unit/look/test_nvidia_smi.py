@@ -57,7 +57,10 @@ def test_a_gpu_of_which_not_even_the_index_is_known_counts_once() -> None:
     nothing = ", ".join(["[Unknown Error]"] * len(GPU_FIELDS))
     assert [gpu.error for gpu in parse_gpus(f"{ROW}\n{nothing}").gpus] == [None, "Unknown Error"]
     lost = "Unable to determine the device handle for GPU0000:05:00.0: Unknown Error"
-    assert [gpu.error for gpu in parse_gpus(f"{ROW}\n{lost}\n{nothing}").gpus] == [None, lost]
+    for lines in ((lost, nothing), (nothing, lost)):
+        assert [gpu.error for gpu in parse_gpus("\n".join((ROW, *lines))).gpus] == [None, lost]
+    reset = nothing.replace("Unknown Error", "GPU requires reset")
+    assert [gpu.error for gpu in parse_gpus(f"{ROW}\n{reset}").gpus] == [None, "GPU requires reset"]
     assert [gpu.error for gpu in parse_gpus(f"{lost}\n{nothing}\n{nothing}").gpus] == [lost, "Unknown Error"]
 
 
