@@ -102,6 +102,7 @@ _WORDS = {
 }
 _UNSET = ("", "0", "(null)", "N/A", "None", "Partition_Limit")
 _TRES = regex(r"gres[:/]")
+_PER_GPU = {"MinMemory": "MemPerTres", "CPUs/Task": "CpusPerTres"}  # of what each GPU was to have, the sum
 _GPUS = regex(r"(?:^|,)(?:gres[:/])?gpu[:=]([^,]+)")
 
 
@@ -172,8 +173,8 @@ def config_of(line: str) -> dict[str, Any]:
         if key == "TresPerNode":
             value = _TRES.sub("", value)
         elif "PerTres" in key or key.startswith("TresPer"):  # which may be cpu=8 alone: that is said by CPUs/Task too
-            value = "".join(_GPUS.findall(value)[:1]).replace("=", ":")
-        elif key.startswith("MinMemory") and "MemPerTres" in told:
+            value = ",".join(_GPUS.findall(value)).replace("=", ":")
+        elif _PER_GPU.get(key[:9]) in told:
             value = ""
         if value not in _UNSET and (key, value) != ("CPUs/Task", "1"):
             options.append(f"{option}={value}")

@@ -78,6 +78,7 @@ def test_each_option_comes_from_what_slurm_says() -> None:
         ("JobId=12 ", "JobId=12 ArrayJobId=9 ArrayTaskId=4 ", "--array=4"),
         ("Power= ", "Power= TresPerNode=gres:gpu:a100:8 ", "--gres=gpu:a100:8"),
         ("Power= ", "TresPerJob=gres/gpu=16 ", "--gpus=16"),
+        ("Power= ", "TresPerJob=gres/gpu:a100:2,gres/gpu:v100:1 ", "--gpus=a100:2,v100:1"),
         ("Power= ", "TresPerTask=cpu=6,gres/gpu:h100=2 ", "--gpus-per-task=h100:2"),
         ("Power= ", "CpusPerTres=gpu:8 MemPerTres=gpu:24576 ", "--cpus-per-gpu=8"),
         ("Power= ", "CpusPerTres=gres/gpu:8 MemPerTres=gres/gpu:24576 ", "--mem-per-gpu=24576"),
@@ -91,8 +92,9 @@ def test_each_option_comes_from_what_slurm_says() -> None:
         assert option in config_of(LINE.replace(old, new))["options"]
     of_cpus = config_of(LINE.replace("Power= ", "TresPerTask=cpu=1 "))["options"]  # as Slurm 24.11 says --cpus-per-task
     assert of_cpus == config_of(LINE)["options"]
-    by_gpu = config_of(LINE.replace("Power= ", "TresPerNode=gres/gpu:4 MemPerTres=gres/gpu:24576 "))["options"]
-    assert not any(each.startswith("--mem=") for each in by_gpu)  # sbatch takes one of them
+    by_gpu = LINE.replace("Power= ", "TresPerNode=gres/gpu:4 CpusPerTres=gres/gpu:6 MemPerTres=gres/gpu:24576 ")
+    options = config_of(by_gpu.replace("CPUs/Task=1", "CPUs/Task=6"))["options"]
+    assert not any(each.startswith(("--mem=", "--cpus-per-task=")) for each in options)  # sbatch takes one of them
     line = LINE.replace("JobId=12 ", "JobId=12 ArrayJobId=9 ArrayTaskId=4 ").replace("out-12.log", "out-9_4.log")
     config = config_of(line)
     assert config["job"] == "slurm:9_4" and "--output=/home/my runs/out-%A_%a.log" in config["options"]
