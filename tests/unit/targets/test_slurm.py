@@ -137,6 +137,7 @@ def test_a_job_that_waits_in_vain_says_so() -> None:
         ("DependencyNeverSatisfied", True),
         ("QOSMaxWallDurationPerJobLimit", True),
         ("AssocMaxGRESPerJob", True),
+        ("QOSMinCpuNotSatisfied", True),
         ("AssocMaxJobsLimit", False),
         ("Dependency", False),
         ("PartitionNodeLimit", False),  # also where nodes are down
