@@ -288,7 +288,8 @@ _PHASES = (
     (
         "checkpoint",
         r"\b(?:saving|writing|uploading|consolidating)\b.{0,120}(?:\b(?:checkpoint|ckpt|model|state|weights)"
-        r"|_(?:checkpoint|ckpt|model|states?|weights)(?:\b(?!/|\.\w)|[\w\-]{0,40}\.[a-z]\w{0,12}\b(?!/)))",
+        r"|_(?:checkpoint|ckpt|model|states?|weights)(?:\b(?!/|\.\w)|[\w\-]{0,40}\."
+        r"(?!(?:csv|gif|html|jpe?g|json|log|md|pdf|png|svg|txt|ya?ml)\b)[a-z]\w{0,12}\b(?!/)))",
     ),
     (
         "evaluation",

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from training_monitor.core.checkpoint_layouts import PREFIXES
 from training_monitor.core.regex import regex
 from training_monitor.logs.fields import (
+    TIME_UNIT,
     Finds,
     Numbers,
     find_fields,
@@ -143,11 +144,12 @@ _SAVED_AT_STEP = regex(
     r"\b(?:at|after) (?:(?:global|training|train) )?(?:step|iteration|iter|update)[ :=#]{1,9}(\d{1,12})\b(?![.,]\d)"
     r"|\bcheckpoints? for (\d{1,12}) into\b"
 )
+_TRAINING = r"(?:(?:pre-?)?training|fine-?tuning)"
 _MOST = r"max(?:imum)?[ _](?:number of )?(?:train(?:ing)?[ _])?(?:epochs?|steps?|iter(?:ation)?s?)\b"
 _FINISHED = regex(
-    r"\b(?:(?:pre-?)?training|fine-?tuning) (?:is |has |was )?(?:been )?(?:completed?|finished|done)\b"
-    r"(?! (?:iteration|epoch|step))"
-    r"|\b(?:finished|completed|done) (?:(?:pre-?)?training|fine-?tuning)\b(?! (?:epoch|step|iteration|batch))"
+    rf"\b{_TRAINING} (?!is done (?:on|with|using|by|in|via)\b)(?:is |has |was )?(?:been )?"
+    r"(?:completed?|finished|done)\b(?! (?:iteration|epoch|step)|:? ?\d{1,2}(?:\.\d{1,9})? ?%)"
+    rf"|(?<!the )(?<!\ba )\b(?:finished|completed|done) {_TRAINING}\b(?! (?:epoch|step|iteration|batch))"
     r"|\btraining of experiment is done\b|\btraining took \d|reporting training success"
     r"|\btrial \S{1,100} completed after \d{1,12} iterations"
     rf"|\bstop(?:ped|ping)? training: (?:reached )?{_MOST}"
@@ -172,15 +174,17 @@ _SUCCEEDED = regex(
     r"|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded|^\W{0,20}state: succeeded"
     r"|\bprocess \d{1,9} exits successfully"
 )
-# The end of another training, before the one that matters begins
+# The end of another training, before the one that matters begins, or one that may come
 _OTHER_FINISHED = regex(
-    r"(?<!training in )\bepoch \d"
+    rf"(?<!training in )\bepoch \d|\b(?:if|whether|until|once|when|before) (?:the )?{_TRAINING}\b"
     r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe"
-    r"|(?:stage|phase|fold|round|seed|trial) \d{1,3}(?: ?(?:/|of) ?\d{1,3})?)[\]):]{0,2} training\b"
+    r"|(?:stage|phase|fold|round|seed|trial) \d{1,3}(?: ?(?:/|of) ?\d{1,3})?)[\]):]{0,2} "
+    rf"{_TRAINING}\b"
 )
-_FINISHED_MESSAGE = regex(
-    r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d"
-    r"|[\d.]{1,20} ?(?:s|m|h|sec|min|hr|hour)[a-z]{0,4}\b)"
+# What some print after each epoch, too
+_TOOK = regex(
+    rf"(?:main: )?(?:total )?training time:? (?:(?:\d{{1,5}} days?, )?\d{{1,6}}:\d\d:\d\d|[\d.]{{1,20}} ?{TIME_UNIT}\b)"
+    r"(?! ?/|\W{1,3}(?:per|left|remaining|to go|estimated|expected)\b)"
 )
 ANNOUNCED = (
     (
@@ -448,6 +452,7 @@ class Told(NamedTuple):
     """What the words of a line tell, whatever its numbers are.
 
     Attributes:
+        finished: whether it says that the training has ended; `took`: only how long it, or an epoch, took.
         end: where it stops being about training.
         fields: where its fields stand, up to there.
         may_be_row: whether it may be a row of a table.
@@ -457,6 +462,7 @@ class Told(NamedTuple):
     totals: bool
     other_begins: bool
     finished: bool
+    took: bool
     succeeded: bool
     no_progress: bool
     header: bool
@@ -520,7 +526,8 @@ def _stopped_early(line: str) -> bool:
 def told_by(line: str) -> Told:
     message = message_start(line)
     succeeded = _SUCCEEDED.search(line) is not None
-    is_end = succeeded or _FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)
+    is_end = succeeded or _FINISHED.search(line) is not None
+    took = not is_end and _TOOK.match(line, message) is not None
     end, no_progress = _training_end(line, message), _NOT_PROGRESS.search(line) is not None
     fields = None if no_progress else find_fields(line[:end])
     spelled_bar = _SPELLED_BAR.search(line[:end]) is not None
@@ -528,7 +535,8 @@ def told_by(line: str) -> Told:
         restart=_NEW_ATTEMPT.search(line) is not None,
         totals=any(pattern.search(line) for _, pattern in ANNOUNCED),
         other_begins=_OTHER_WORK_BEGINS.fullmatch(line, message) is not None,
-        finished=_stopped_early(line) or (bool(is_end) and not _OTHER_FINISHED.search(line)),
+        finished=_stopped_early(line) or ((is_end or took) and not _OTHER_FINISHED.search(line)),
+        took=took,
         succeeded=succeeded,
         no_progress=no_progress,
         header=read_header(line) is not None,

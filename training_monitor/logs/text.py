@@ -67,10 +67,13 @@ _THOUSANDS = {"": 1, "k": 1000, "m": 10**6, "g": 10**9}
 _SPOKEN = regex(r"(\d{1,9}(?:\.\d{1,9})?) ?(d|h|m|s)[a-z]{0,6}", re.IGNORECASE | re.ASCII)
 _SPOKEN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
-_METRIC = (
+_LOSS = r"(?<!packet)(?<!packet_)loss"
+_METRIC = (  # of a training, and not of a server
     r"(?=(?:(?:train|valid|test|eval|cv)\w{0,20}(?:'s |[\-_/])[\w@.\-]{1,40}"
-    r"|[\w/.\-]{0,40}(?:loss|acc|auc|err|ms[el]|mae|lr|rate|steps_per_sec|reward|norm|ppl)[\w\-]{0,20}"
-    r"|\w{1,40}_per_sec\s?[=:]\s?[\d.]{1,20}[^\n]{0,60}[\s,]\w{0,20}loss)\s?[=:]\s?(?:-?\d|nan))"
+    rf"|(?:(?:train|training|avg|mean|total) )?[\w/.\-]{{0,40}}(?:{_LOSS}|acc(?![eo])|auc"
+    r"|err(?!ors|(?:or)?_)|ms[el]|mae|lr|learning_rate|steps_per_sec|reward|norm(?!al)|ppl)[\w\-]{0,20}"
+    r"|(?:token|sample|image|sequence|example|frame)s?_per_sec\s?[=:]\s?[\d.]{1,20}"
+    rf"[^\n]{{0,60}}[\s,]\w{{0,20}}{_LOSS})\s?[=:]\s?(?:-?\d|nan))"
 )
 _BRACKET = r"\[\s{0,6}(\d{1,12})\s{0,6}/\s{0,6}(\d{1,12})(?:\s{0,4}\(\s{0,4}\d{1,3}%\))?\]"
 # Rewrites different wordings into those that the field tables know, and names that would be misread into others. Each
@@ -82,6 +85,12 @@ _WORDINGS = tuple(
         (("g ",), r"^(\d{1,6}/\d{1,6})\s{1,12}[\d.]{1,8}g\s{1,12}(?=\d)", r"epoch \1 loss "),
         (("  ",), r"^(\d{1,6}/\d{1,6})\s{2,12}(?=[\d.]{1,12}\s{2,12}[\d.])", r"epoch \1 "),
         (("[",), rf"(?:^|(?<=\] ))\[(\d{{1,12}})(?: \| [\d.]{{1,20}})?\]\s{{1,4}}{_METRIC}", r"step \1 "),
+        (
+            ("[",),
+            rf"(?:^|(?<=\d:\d\d )|(?<=\d:\d\d\] )|(?<=[a-z]\] ))\[\s{{0,6}}(\d{{1,12}}/\d{{1,12}})\]:?\s{{1,4}}"
+            rf"(?!val|eval|test|dev){_METRIC}",
+            r"step \1 ",
+        ),
         ((" | loss",), r"^(\d{1,12}) \| (?=loss\b)", r"step \1 | "),
         (("] | gnorm",), r"\[\s{0,9}(\d{1,12})\] \| (?=gnorm )", r"step \1 | "),
         ((":",), r"^(\d{1,12}):\s{1,4}(?=(?:learn|loss)\b)", r"step \1 "),

@@ -93,6 +93,7 @@ class ProgressReader:
         micro, counted: smaller iterations are counted beside steps, and iterations beside environment steps.
         epochs_drawn: a bar counts several epochs.
         epochs_bar: the name of the bar that is drawn for each epoch, and their number.
+        inner_bar: the name and total of the bar that was seen to count within the epoch that it shows.
         columns: of the table that is being read.
         rows, is_steady: the newest numbers in its first column, which counts if they rise evenly, or beside a loss.
         slash, slashed: the newest `Batch 0/900` of a line; whether it is the epoch and the batch rather than the batch
@@ -114,6 +115,7 @@ class ProgressReader:
     counted: bool = False
     epochs_drawn: bool = False
     epochs_bar: tuple[str, int] | None = None
+    inner_bar: tuple[str, int | None] | None = None
     columns: tuple[str, ...] | None = None
     rows: tuple[int, ...] = ()
     is_steady: bool = False
@@ -145,7 +147,7 @@ class ProgressReader:
     def learned(self) -> object:
         """What decides how later pieces are read; equal as long as nothing was learned."""
         job = self.job, self.after_job is None, self._is_full, self.other_begins, self.other_total, self.finished_at
-        drawn = self.epochs_drawn, self.epochs_bar, self.again
+        drawn = self.epochs_drawn, self.epochs_bar, self.inner_bar, self.again
         broken = self.is_broken, self.is_ignored, self.was_ignored
         signs = self.micro, self.counted, drawn, self.columns, self.is_steady, self.slashed, self.is_size, broken
         unknown = self.shown.get("step") is None, self.shown.get("epoch_step") is None
@@ -161,6 +163,12 @@ class ProgressReader:
     @property
     def _is_full(self) -> bool:
         return self.job is not None and (self.shown.get("step") or 0) >= self.job.total
+
+    @property
+    def _is_partway(self) -> bool:
+        """Whether steps or epochs are left; the first may be 0."""
+        pairs = (("epoch", "total_epochs"), ("step", "total_steps"))
+        return any((self.shown.get(at) or math.inf) + 1 < (self.shown.get(total) or 0) for at, total in pairs)
 
     def read_piece(self, piece: str, shape: bytes) -> Mapping[str, Any]:
         """Read a piece; return the fields of `Progress` that it shows."""
@@ -203,7 +211,8 @@ class ProgressReader:
         if told.totals:
             self._read_announced(line)
         self.other_begins = self.other_begins or told.other_begins
-        if finishes := told.finished and (told.succeeded or not self.is_broken):
+        ends = told.finished and not (told.took and self._is_partway)
+        if finishes := ends and (told.succeeded or not self.is_broken):
             self._change({"finished": True})
             self.finished_at = None if " at " in line else (self.shown.get("step"), None)
         if not told.no_progress:
@@ -308,13 +317,19 @@ class ProgressReader:
             fields = {name: fields[name] for name in ("loss", "learning_rate", "grad_norm") if name in fields}
         if "total_epochs" in fields and not fields.keys() & {"step", "epoch_step"}:
             self.epochs_drawn = (fields["total_epochs"] or 1) > 1
-        elif self.epochs_drawn and "total_steps" in fields and "epoch" not in fields:
+        elif "total_steps" in fields and self._is_of_epoch(bar.key, fields):
             fields.update(epoch_step=fields.pop("step"), epoch_steps=fields.pop("total_steps"))
             fields["eta_scope"] = fields["eta_scope"] and "epoch"
+        if "epoch_steps" in fields:
+            self.inner_bar = bar.key, fields["epoch_steps"]
         if "total_steps" not in fields or self._is_job_bar(bar.key, fields):
             if self.again and "total_steps" in fields and self.epochs.epoch is None:
                 fields.update(total_steps=None, eta_scope=fields["eta_scope"] and "epoch")
             self._take(fields, f"{name} {piece[bar.notes]}".lower(), bar.signs)
+
+    def _is_of_epoch(self, key: str, fields: Mapping[str, Any]) -> bool:
+        """Whether a bar that fits the job counts within an epoch: several are drawn, or it did not fit before."""
+        return (key, fields["total_steps"]) == self.inner_bar if "epoch" in fields else self.epochs_drawn
 
     def _is_inner(self, key: str, fields: dict[str, Any]) -> bool:
         """Whether a bar of a single epoch is drawn within the current one of several, like PPO's within an episode."""

@@ -685,6 +685,8 @@ def test_the_last_line_names_the_phase() -> None:
         ("Writing runs/a/last_checkpoint.pt", "checkpoint"),
         ("Saving out/best_model", "checkpoint"),
         ("writing events to runs/my_model.v2/events", None),
+        ("Saving plot to loss_model_a.png", None),
+        ("Saving run_model_a.bin", "checkpoint"),
         ("saving the remodelled table", None),
         ("writing events to runs/my_model/events", None),
     ):
