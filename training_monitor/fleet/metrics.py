@@ -290,11 +290,11 @@ class TrainingMetrics(PublicValue):
         if self.status in STARTING:
             from training_monitor.core.image_errors import cannot_start  # few machines start
 
-            if self.message and cannot_start(self.message):
-                said = f"starting ({self.status}): {self.message}"[:MOST_REASON]
-                return Health("warning", said, "cannot start", at, self.message)
-            why = redact(self.message or "") if self.status == "pending" else ""
+            is_vain = cannot_start(self.message)
+            why = redact(self.message or "") if is_vain or self.status == "pending" else ""
             said = f"starting ({self.status}){why and f': {why}'}"[:MOST_REASON]
+            if is_vain:
+                return Health("warning", said, "cannot start", at, why)
             return Health("unknown", said, "starting", detail=why or "starting")
         if self.status not in KNOWN:
             word = redact(self.status)[:MOST_WORD]

@@ -130,6 +130,10 @@ def test_health_and_its_reason() -> None:
             {"status": "loading", "message": "manifest for x:1 not found"},
             ("warning", "starting (loading): manifest for x:1 not found"),
         ),
+        (
+            {"status": "loading", "message": "unauthorized: https://me:hunter22@r.example/v2"},
+            ("warning", "starting (loading): unauthorized: https://me:***@r.example/v2"),
+        ),
         ({"status": "created", "gpu_util": 0.0}, ("unknown", "starting (created)")),
         ({"status": "pending", "is_running": False}, ("unknown", "starting (pending)")),
         ({"status": "pending", "message": "no free GPUs"}, ("unknown", "starting (pending): no free GPUs")),
