@@ -553,7 +553,9 @@ class Until(Through):
 
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
         left = max(1.0, self.end - time.monotonic())
-        return self.inner.run(argv, timeout=timeout if timeout < left + 0.1 else Within(left), input=input)
+        most = timeout if timeout < left + 0.1 else left
+        may_wait = 2 * most <= left  # for its turn, as long again
+        return self.inner.run(argv, timeout=most if may_wait else Within(most), input=input)
 
 
 @dataclass(frozen=True, slots=True)

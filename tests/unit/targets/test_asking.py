@@ -33,7 +33,7 @@ from training_monitor.targets.asking import (
     read_text,
     side_by_side,
 )
-from training_monitor.targets.transport import MOST_PROGRAMS, LocalTransport, Stream
+from training_monitor.targets.transport import MOST_PROGRAMS, LocalTransport, Stream, Within
 
 NONCE = "0123456789abcdef01234567"
 
@@ -321,3 +321,4 @@ def test_a_time_limit_includes_the_search_for_the_address(target: str) -> None:
     with pytest.raises(CommandError):
         Site.of(target, transport=Silent()).within(8).within(60).ask(Question("one", "true", read_text), timeout=60)
     assert max(longest) <= 8
+    assert all(2 * each <= 8 or isinstance(each, Within) for each in longest)  # with the wait for its turn
