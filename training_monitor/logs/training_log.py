@@ -166,9 +166,9 @@ class ProgressReader:
 
     @property
     def _is_partway(self) -> bool:
-        """Whether steps or epochs are left; the first may be 0."""
-        pairs = (("epoch", "total_epochs"), ("step", "total_steps"))
-        return any((self.shown.get(at) or math.inf) + 1 < (self.shown.get(total) or 0) for at, total in pairs)
+        """Whether epochs are left, of which the first may be 0, or more steps than some print at a time."""
+        epoch, epochs, step, steps = map(self.shown.get, ("epoch", "total_epochs", "step", "total_steps"))
+        return bool((epochs and epoch is not None and epoch + 1 < epochs) or (steps and step and step < 0.9 * steps))
 
     def read_piece(self, piece: str, shape: bytes) -> Mapping[str, Any]:
         """Read a piece; return the fields of `Progress` that it shows."""
