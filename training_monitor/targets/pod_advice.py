@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from training_monitor.core.regex import regex
 from training_monitor.core.results import PodState
-from training_monitor.targets.pods import CHECK_IMAGE, DESCRIBE, names_container
+from training_monitor.targets.pods import CHECK_IMAGE, DESCRIBE
 
 _ALL_AT_ONCE = "its group starts only as a whole: wait for resources for all its pods, or request fewer"
 _PULL = "(?:ImagePullBackOff|ErrImagePull)"
@@ -58,7 +58,7 @@ def advise_start(pod: PodState) -> str | None:
     if pod.deleting:
         return "create it again: it was deleted before it started"
     if pod.reason in _CRASHED:
-        of = f" -c {pod.ended_container}" if names_container(pod) else ""
+        of = f" -c {pod.ended_container}" if pod.ended_container else ""
         return f"run kubectl logs{of} --previous to see why its container ended"
     said = _QUOTED.sub("", f"{pod.reason}: {pod.message or ''}")
     return next((hint for words, hint in _ADVICE if words.search(said)), DESCRIBE)
