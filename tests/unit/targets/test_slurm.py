@@ -87,8 +87,14 @@ def test_a_job_is_read_whatever_its_name_holds() -> None:
 
 
 def test_a_group_of_a_windows_domain_has_a_name_of_two_words() -> None:
-    found = read_job(line().replace("GroupId=root(0)", "GroupId=domain users(1997400513)"))
-    assert found and (found.user, found.state) == ("0", "RUNNING")
+    for group in ("domain users(1997400513)", "dev (eu)(513)"):
+        found = read_job(line().replace("GroupId=root(0)", f"GroupId={group}"))
+        assert found and (found.user, found.state) == ("0", "RUNNING")
+
+
+def test_a_name_cannot_say_whose_job_it_is() -> None:
+    found = read_job(line(name="a UserId=me(1000) GroupId=me(1000) "))
+    assert found and (found.user, found.state) == ("", "RUNNING")
 
 
 def test_each_state_and_reason_stands_for_what_it_is() -> None:

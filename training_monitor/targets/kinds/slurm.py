@@ -46,7 +46,7 @@ _NAME = regex(r"\d{1,10}(?:_\d{1,10})?|[A-Za-z][\w.+-]{0,199}")
 NODE = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 _HEAD = regex(
     r"JobId=(?P<id>\d+)(?: ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<task>\S+))?(?: (?:Array|Het)\w+=\S+)*"
-    r" JobName=(?P<name>.*?)(?: HetJobIdSet=\S+)? UserId=[^()=]+\((?P<user>\d+)\) GroupId=[^()=]+\(\d+\) "
+    r" JobName=(?P<name>.*?)(?: HetJobIdSet=\S+)? UserId=[^=]+?\((?P<user>\d+)\) GroupId=[^=]+?\(\d+\) "
 )
 _FILES = regex(r" WorkDir=(?P<folder>.*?) StdErr=(?P<err>.*?) StdIn=.*? StdOut=(?P<out>.*?)(?= Power=| \w+=|$)")
 _MOST_NAMED, _LAST_SIGNAL = 5, 31
@@ -444,7 +444,7 @@ def read_job(line: str, nodes: Sequence[str] = ()) -> SlurmJob | None:
         tuple(each for each in nodes if NODE.fullmatch(each)),
         told.get("BatchHost") if NODE.fullmatch(told.get("BatchHost") or "") else None,
         tuple(outputs),
-        head["user"],
+        head["user"] if line.count(" UserId=") == 1 else "",  # one may be in the name that its user chose
     )
 
 
