@@ -149,7 +149,7 @@ _MOST = r"max(?:imum)?[ _](?:number of )?(?:train(?:ing)?[ _])?(?:epochs?|steps?
 _FINISHED = regex(
     rf"\b{_TRAINING} (?!is done (?:on|with|using|by|in|via)\b)(?:is |has |was )?(?:been )?"
     r"(?:completed?|finished|done)\b(?! (?:iteration|epoch|step)|:? ?\d{1,2}(?:\.\d{1,9})? ?%)"
-    rf"|(?<!the )(?<!\ba )\b(?:finished|completed|done) {_TRAINING}\b(?! (?:epoch|step|iteration|batch))"
+    rf"|(?<!the )(?<!\ba )(?<!not )\b(?:finished|completed|done) {_TRAINING}\b(?! (?:epoch|step|iteration|batch))"
     r"|\btraining of experiment is done\b|\btraining took \d|reporting training success"
     r"|\btrial \S{1,100} completed after \d{1,12} iterations"
     rf"|\bstop(?:ped|ping)? training: (?:reached )?{_MOST}"
@@ -184,7 +184,7 @@ _OTHER_FINISHED = regex(
 # What some print after each epoch, too
 _TOOK = regex(
     rf"(?:main: )?(?:total )?training time:? (?:(?:\d{{1,5}} days?, )?\d{{1,6}}:\d\d:\d\d|[\d.]{{1,20}} ?{TIME_UNIT}\b)"
-    r"(?! ?/|\W{1,3}(?:per|left|remaining|to go|estimated|expected)\b)"
+    r"(?! ?/|\W{1,3}(?:per|left|remaining|to go|estimated|expected|elapsed|so far|limit)\b)"
 )
 ANNOUNCED = (
     (
