@@ -54,12 +54,12 @@ _UNIT_SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
 OTHER_WORK = regex(
     r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
     r"|resolving|sampler\b|denois|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
-    r"|(?:^|\s)(?:val|eval|test(?:ing)?|map|filter|pack|score|inference|shards?|predict|warmup)\b"
+    r"|(?:^|[\s\[(])(?:val(?:id)?|eval|test(?:ing)?|shards?)\b|(?:^|\s)(?:map|filter|pack|score|inference|predict|warmup)\b"
     r"|\brequests\b|^\s*batches\s?:?\s*$"
 )
 # `Merging weights`, `train: Scanning labels`: a bar about an activity other than training
 _OTHER_DOING = regex(
-    r"(?:^|: )\s{0,9}(?!pre-?train|train|fine-?tun|learn|optimi|fitt|distill|runn|start)[a-z\-]{3,20}ing\b"
+    r"(?:^|: |\[)\s{0,9}(?!pre-?train|train|fine-?tun|learn|optimi|fitt|distill|runn|start)[a-z\-]{3,20}ing\b"
 )
 _EPOCH_NAME = regex(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
 # `Train [2/5]`, `2/5:` or `[fold 1] 2/5`, nothing else: an epoch, unless it repeats the counter of the bar

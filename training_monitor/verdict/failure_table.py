@@ -197,6 +197,7 @@ _TIME = (
     r"(?:wall(?:clock)? ?time|time limit|run time|\bmax(?:imum)?[ _]?(?:run|execution)[ _]?time)"
 )
 _TOOL = r"^(?:/\S{1,40}/)?(?:rm|cp|mv|ls|cat|ln|mkdir|rmdir|chmod|chown|touch|stat|du|find|tar|head|tail|sysctl): "
+_CU = r"\bcu(?:da)?(?:event|stream|mem|launch|ctx|module|device|graph)[a-z]{0,30} failed with error "
 _ONCE = r"(?:if|when|unless|once|as soon as|upon|at the end|after (?:the )?(?:job|run|training))"
 _FATAL = r"(?<!non)(?<!non-)(?<!non )fatal"
 
@@ -332,7 +333,7 @@ SIGNATURES = tuple(
          r"|\bdevice\b.{0,200}\bmemory (?:isn't|is not|not) enough|resource_exhausted\b"
          r"|error out of memory at line|would exceed allowed memory|runtimeerror: not enough memory"
          r"|no executable batch size found|no available memory for the cache blocks"
-         r"|\bcu[a-z]{3,30} failed with error 2\b"),
+         rf"|{_CU}2\b"),
         (CAUSE, "checkpoint_corrupt",
          r"failed finding central directory|pytorchstreamreader failed|safetensorerror|safetensors_rust"
          r"|invalid header or archive is corrupted|file not fully covered|headertoolarge|headertoosmall"
@@ -467,7 +468,7 @@ SIGNATURES = tuple(
          r"|cuda error: (?:unknown error|invalid (?:program counter|argument|configuration)|launch failed|an illega"
          r"l)|cuda error: (?:initialization error|context is destroyed|unspecified)|\.cuh?:\d+:.{0,300}assertion"
          r"|\b(?:cuda|hip) error: "
-         r"|\bcu(?:da)?(?:event|stream|mem|launch|ctx|module|device|graph)[a-z]{0,30} failed with error \d"),
+         rf"|{_CU}\d"),
         (EXCEPTION, "device_mismatch",
          r"expected all tensors to be on the same device|must be on the same device|found at least two devices"
          r"|is on (?:cpu|cuda:\d+), but|expected object of (?:device|backend) type|tensors? on different devices"
@@ -531,7 +532,7 @@ SIGNATURES = tuple(
          rf"{_by_shell(_TERMINATED)}|{_JOB}(?:{_ENDED})(?!\w)|"
          r"\b(?:caught|received|got) (?:signal )?sig(?:hup\b|usr[12]\b.{0,40}\b(?:exit|terminat|shut|stopp|ending))|"
          rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|received .{0,20}signal: 15"
-         r"|received (?:15?|signals\.sighup) death signal"
+         r"|received (?:15?|signals\.sighup) death signal\b"
          r"|status=\d+/term\b"),
         (CASCADE, "nccl_timeout",
          r"\bei00\d\d:|notify register times? out|getting socket times? out"
