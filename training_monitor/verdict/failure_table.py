@@ -531,7 +531,7 @@ SIGNATURES = tuple(
         (CASCADE, "sigterm",
          rf"{_by_shell(_TERMINATED)}|{_JOB}(?:{_ENDED})(?!\w)|"
          r"\b(?:caught|received|got) (?:signal )?sig(?:hup\b|usr[12]\b.{0,40}\b(?:exit|terminat|shut|stopp|ending))|"
-         rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|received .{0,20}signal: 15"
+         rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|received .{{0,20}}signal: 15"
          r"|received (?:15?|signals\.sighup) death signal\b"
          r"|status=\d+/term\b"),
         (CASCADE, "nccl_timeout",
