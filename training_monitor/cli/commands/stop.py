@@ -42,11 +42,13 @@ def _stop(args: Namespace) -> int:
     from training_monitor.jobs.jobs import see_job
     from training_monitor.jobs.process_jobs import STOP_GRACE_SECONDS
     from training_monitor.jobs.stopping import end_job
-    from training_monitor.look.meant import named_job
+    from training_monitor.look.meant import is_pid, named_job
     from training_monitor.supervision import TrainingWatcher
     from training_monitor.targets.asking import Site
 
-    job = with_options(named_job(args.job) if args.job else find_job(args, None, BestEffortStore()), args)
+    # A process of a job means the job: ended alone, its supervisor would restart it.
+    is_job = args.job and not is_pid(args.job)
+    job = with_options(named_job(args.job) if is_job else find_job(args, args.job, BestEffortStore()), args)
     began, grace = time.monotonic(), STOP_GRACE_SECONDS if args.stop_grace is None else args.stop_grace
     status, said, site = "STOPPED", "has ended", Site.of(args.target, args.namespace)
     if job.job_id is not None:
