@@ -12,7 +12,7 @@ import re
 import shlex
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from training_monitor.core.errors import CommandTimedOut, TargetUnreachable, TrainingMonitorError
@@ -221,6 +221,11 @@ class FakeJob:
         """It ends well after all, at once."""
         self.finished_at = now
 
+    def go_on(self, now: float) -> None:
+        """It has hung, and makes steps again for some seconds."""
+        hung = self.behaviour.hang_after or 0.0
+        self.behaviour = replace(self.behaviour, hang_after=None, evaluates=(hung, now - 10 - self.started))
+
     def active(self, now: float) -> float:
         """Seconds in which it made steps."""
         does = self.behaviour
@@ -271,7 +276,8 @@ class FakeJob:
             lines.append("Running evaluation")
         if does.last_words and self.exit(now):
             lines.append(does.last_words)
-        return "".join(f"{line}\n" for line in lines), self.started + int(active)
+        paused = end - begin if now - self.started >= end else 0.0
+        return "".join(f"{line}\n" for line in lines), self.started + int(active + paused)
 
 
 @dataclass

@@ -67,7 +67,7 @@ from training_monitor.supervision.run_state import (
 )
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
-from training_monitor.verdict.restart import RestartPolicy, choose_resume
+from training_monitor.verdict.restart import RestartPolicy, choose_resume, longest_delay
 from training_monitor.verdict.stall import stall_policy
 from training_monitor.why.before_end import explain_before_end
 
@@ -387,6 +387,8 @@ class Supervisor(Hands):
         assert job_id
         if run.stop_reason and run.attempts[-1]["explanation"] is None and self.policy.roll_call_timeout:
             run = self.explain(run, job_id)
+        if run.stop_reason and not self.stop_failures and (again := self._works_again(run)):
+            return again
         self.tell(run, "stopping", f"stopping {job_id}: SIGTERM, then SIGKILL after a few seconds")
         try:
             if run.followed:
@@ -409,6 +411,24 @@ class Supervisor(Hands):
         self.tell(run, "stopped", f"{job_id} is gone ({status})")
         return self.fail(run, "STALLED" if run.stop_reason else "FAILED", run.stop_reason or "")
 
+    def _works_again(self, run: RunState) -> RunState | None:
+        """Return to watching a job that no longer stalls: since that was seen, its ranks were inspected, or hours passed.
+
+        None if it is to be stopped.
+        """
+        observer, now = self._observer(run), self.clock.time()
+        with suppress(JobNotFound):
+            view = observer.view_of(observer.look(now), now)
+            verdict = observer.judge(now, stall_policy(self.policy.stagnation_threshold))
+            if view.status is JobStatus.RUNNING and verdict.state != "stalled":
+                self.tell(
+                    run, "detected", f"{run.job_id} no longer stalls, so it is not stopped: {verdict.reason}", view
+                )
+                none = dict.fromkeys(("explanation", "roll_call", "suspect_nodes", "faulty_nodes"))
+                self.suspect = None
+                return self.save(replace(update_attempt(run, **none), phase="watching", stop_reason=None))
+        return None
+
     def explain(self, run: RunState, job_id: str) -> RunState:
         """Take the roll call of a job that hangs, before it is ended."""
         timeout = self.policy.roll_call_timeout
@@ -421,8 +441,10 @@ class Supervisor(Hands):
         return run
 
     def wait(self, run: RunState) -> RunState:
-        left = run.restart_at - self.clock.time()
-        if left > 0:
+        now, most = self.clock.time(), longest_delay(self.policy)
+        if run.restart_at > now + most:  # the clock was set back
+            run = self.save(replace(run, restart_at=now + most))
+        if (left := run.restart_at - now) > 0:
             self.clock.sleep(min(left, self.policy.check_interval))
             held = self._held(run, run.attempts[-1]["job_id"])
             self.reached(run)

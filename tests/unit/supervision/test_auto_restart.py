@@ -284,6 +284,15 @@ def test_going_on_with_another_command_says_so(bench: Bench) -> None:
     assert bench.jobs.starts[1].command == "python other.py"
 
 
+def test_a_job_that_makes_steps_again_during_the_roll_call_is_not_stopped(bench: Bench) -> None:
+    bench.jobs.behaviours = [Behaviour(total=2000, hang_after=120)]
+    bench.on("explained", lambda: bench.jobs.jobs["run-attempt-1"].go_on(bench.clock.time()))
+    report = bench.restart()
+    assert (report["reason"], report["total_retries"], len(bench.jobs.starts)) == ("completed", 0, 1)
+    assert report["explanation"] is None and bench.said("stopped") == []
+    assert "no longer stalls, so it is not stopped" in bench.said("detected")[-1]
+
+
 def test_a_stalled_job_is_stopped_and_seen_gone_before_the_next_start(bench: Bench) -> None:
     bench.jobs.behaviours = [HANG, GOOD]  # FakeJobs refuses a start beside anything that is left
     report = bench.restart(stagnation_threshold=300)

@@ -227,6 +227,21 @@ def test_a_supervisor_killed_again_and_again_still_brings_the_job_to_its_end(
     pytest.fail("it never came to an end")
 
 
+def test_a_job_that_recovered_after_the_supervisor_died_is_not_stopped(bench: Bench) -> None:
+    bench.jobs.behaviours = [Behaviour(total=9000, hang_after=120)]
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    bench.on("explained", die)
+    with pytest.raises(KeyboardInterrupt):
+        bench.restart()
+    bench.clock.sleep(3600)
+    bench.jobs.jobs["run-attempt-1"].go_on(bench.clock.time())
+    report = bench.restart()
+    assert (report["reason"], report["total_retries"], len(bench.jobs.starts)) == ("completed", 0, 1)
+
+
 def test_a_stall_that_was_stopped_when_the_supervisor_died_is_still_a_stall(bench: Bench) -> None:
     bench.jobs.behaviours = [HANG, GOOD]
     bench.on("stopped", die)
