@@ -30,6 +30,7 @@ from training_monitor.core.values import CheckpointListing, Notice
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.notify import templates
 from training_monitor.notify.templates import About
+from training_monitor.supervision.watch_state import may_end
 from training_monitor.supervision.watcher import TrainingWatcher
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.uploads.checkpoint import check_destination, upload_checkpoint
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports everything that a messenger needs
 STOP_TRIES = 3
 FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds between tries while the target cannot be asked
+
+
+class Recovered(TrainingMonitorError):
+    """A run that was to be ended because it hung makes progress again, or has finished: nothing was done to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,7 @@ def terminate_training(
     Raises:
         SettingsError: a destination is invalid, or the processes of the run are unknown.
         AlreadySupervised: another process on this machine is terminating the run.
+        Recovered: `plan.is_hang` is set, but the run no longer hangs.
     """
     plan = plan or TerminationPlan()
     check_plan(watcher, plan)
@@ -176,7 +182,7 @@ class _Terminator:
             try:
                 state = self.save(phases[state.phase](state))
                 wait, unreached = FIRST_WAIT, 0.0
-            except SettingsError as error:  # asking again cannot help
+            except (SettingsError, Recovered) as error:  # asking again cannot help
                 if state.phase == "stopping":  # nothing was done, so there is nothing to continue
                     self.save(replace(state, phase="done", errors=(error.what,), ended_at=self.watcher.clock.time()))
                 raise
@@ -196,6 +202,8 @@ class _Terminator:
     def stop(self, state: Termination) -> Termination:
         if state.plan.is_hang and state.explanation is None and state.plan.roll_call_timeout:
             state = self.explain(state)
+        if state.plan.is_hang and not self._stop_tries:
+            self._check_hang()
         how = f"SIGTERM to its remaining processes, then SIGKILL after {self.watcher.config.stop_grace:g} s"
         self.tell("stopping", f"stopping {self.watcher.job.label}: {how}")
         left = self._stop(state)
@@ -208,6 +216,15 @@ class _Terminator:
         else:
             self.tell("stopped", f"no process of {self.watcher.job.label} is left")
         return replace(state, phase="inventory", stopped=not left, left=left)
+
+    def _check_hang(self) -> None:
+        """Look again: since the stall was seen, the ranks were inspected, or the target was unreachable for long."""
+        with suppress(JobNotFound):
+            status = self.watcher.poll()
+            hangs = status.stall.is_stalling and may_end(status.stall, self.watcher.config)
+            if (status.is_running and not hangs) or (status.verdict and status.verdict.state == "finished"):
+                said = status.verdict.reason if status.verdict else "it is running"
+                raise Recovered(f"{self.watcher.job.label} no longer hangs, so it is not terminated: {said}")
 
     def explain(self, state: Termination) -> Termination:
         """Take the roll call of a run that hangs, before it is ended."""

@@ -29,7 +29,13 @@ from training_monitor.logs.text import begins_traceback
 from training_monitor.notify import templates
 from training_monitor.notify.heartbeat import Lookout
 from training_monitor.supervision.looking import Looker, look_until_over
-from training_monitor.supervision.terminate import check_plan, is_terminating, past_termination, terminate_training
+from training_monitor.supervision.terminate import (
+    Recovered,
+    check_plan,
+    is_terminating,
+    past_termination,
+    terminate_training,
+)
 from training_monitor.supervision.watch_state import decide_alerts, decide_end, end_notice, reason_to_end, shows_work
 from training_monitor.supervision.watcher import TrainingWatcher
 from training_monitor.targets.asking import Site
@@ -166,9 +172,10 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
                 raise SettingsError(
                     "pid_file", None, "a file with the PID of the training, so that the training can be terminated"
                 )
-        if is_terminating(self.watcher):
-            if self.plan:
-                return self.terminate(self.plan)
+        if is_terminating(self.watcher) and self.plan:
+            if report := self.terminate(self.plan):
+                return report
+        elif is_terminating(self.watcher):
             self.tell(
                 "detected",
                 "an earlier termination of this run was not completed: pass terminate to this watch to complete it",
@@ -232,11 +239,16 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
             saved = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.hear)
         return WatchReport(end, reason, status, saved)
 
-    def terminate(self, plan: TerminationPlan) -> WatchReport:
+    def terminate(self, plan: TerminationPlan) -> WatchReport | None:
+        """End the run; None if it no longer hangs, and the watch goes on."""
         if self.claiming:
             with suppress(CommandError, InstanceNotFound):  # then it cannot be stopped either, but may be destroyed
                 self.claiming.hold()
-        report = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.hear)
+        try:
+            report = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.hear)
+        except Recovered as error:
+            self.tell("detected", error.what)
+            return None
         return WatchReport(report.end, report.reason, self.status, report)
 
     def hear(self, event: Event) -> None:

@@ -251,6 +251,55 @@ def test_a_run_whose_log_nobody_can_read_steps_from_is_never_ended(tmp_path: Pat
     assert bench.there.stops == [] and bench.vast.destroyed == []
 
 
+class Heard(list[Any]):
+    """Events, the first of a kind with something that happens then."""
+
+    def __init__(self, kind: str, act: Callable[[], None]) -> None:
+        super().__init__()
+        self.kind, self.act = kind, act
+
+    def append(self, event: Any) -> None:
+        super().append(event)
+        if event.kind == self.kind:
+            self.kind = ""
+            self.act()
+
+
+@pytest.mark.parametrize("job", [FILES, JOB])
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_run_that_makes_steps_again_during_the_roll_call_is_not_ended(tmp_path: Path, job: Any, dies: bool) -> None:
+    bench = Bench(tmp_path, Behaviour(total=2000, hang_after=600, save_every=100))
+    bench.transport.stream = lambda *_, **__: FakeStream()  # type: ignore[method-assign]
+
+    def recover() -> None:
+        bench.there.training.go_on(bench.clock.time())
+        bench.there.gpus = gpu_answer(BUSY, 500)
+        if dies:
+            raise Killed
+
+    bench.events = Heard("explained", recover)
+    if dies:
+        with pytest.raises(Killed):
+            bench.watch(SAVE, job=job)
+        bench.clock.sleep(120)
+    report = bench.watched(SAVE, job=job)
+    assert report.end == "finished" and bench.there.stops == [] and "terminated early" not in bench.there.uploads[0]
+    assert [event.text for event in bench.events if "so it is not terminated" in event.text]
+
+
+def test_a_run_that_recovers_while_it_could_not_be_stopped_is_not_ended(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=2000, hang_after=600, save_every=100))
+
+    def lose() -> None:
+        begin = bench.clock.elapsed
+        bench.there.unreachable(begin, begin + 600)
+        bench.clock.at(begin + 300, lambda: bench.there.training.go_on(bench.clock.time()))
+        bench.there.gpus = gpu_answer(BUSY, 500)
+
+    bench.events = Heard("explained", lose)
+    assert bench.watched(SAVE).end == "finished" and bench.there.stops == []
+
+
 def test_the_hard_limit_ends_a_run_that_makes_progress(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Behaviour(total=5000))
     report = bench.watched(SAVE, soft_limit=300, hard_limit=600)
