@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import Behaviour, FakeClock
+from tests.fakes import Behaviour, FakeClock, FakeStream
 from tests.hostile.disks import fill_up, small_disk
 from tests.integration.commands import run_command
 from tests.integration.conftest import wait_until
 from tests.unit.fleet.fleet_world import Watch
 from tests.unit.rent.test_queue import LEASE, REQUEST
 from tests.unit.supervision.test_auto_restart import Bench as RestartBench
-from tests.unit.supervision.test_watch_training import SAVE, Bench as WatchBench
+from tests.unit.supervision.test_watch_training import JOB, SAVE, Bench as WatchBench
 from training_monitor.core.errors import LeaseLost
 from training_monitor.core.store import Store
 from training_monitor.fleet.values import MemberSpec
@@ -79,6 +79,15 @@ def test_a_watched_training_does_not_stall_because_a_clock_was_set(tmp_path: Pat
     assert not {status.verdict.state for status in bench.statuses if status.verdict} & BAD_STATES
 
 
+def test_a_hard_limit_counts_by_the_clock_of_the_target(tmp_path: Path) -> None:
+    bench = WatchBench(tmp_path, Behaviour(total=2000, save_every=100))
+    bench.transport.stream = lambda *_, **__: FakeStream()  # type: ignore[method-assign]
+    bench.clock = clock = HubClock(bench.clock)
+    clock.set(700.0, 24 * HOUR)
+    report = bench.watch(SAVE, job=JOB, hard_limit=2 * HOUR)
+    assert report is not None and report.end == "finished"
+
+
 def test_a_watched_training_does_not_stall_because_the_watcher_was_suspended(tmp_path: Path) -> None:
     bench = WatchBench(tmp_path, Behaviour(total=3000, save_every=100))
     bench.clock = clock = HubClock(bench.clock)
@@ -102,6 +111,14 @@ def test_a_supervised_job_starts_as_often_when_a_clock_is_set(
     report = bench.restart()
     assert (report["success"], report["reason"]) == (True, "completed")
     assert len(bench.jobs.starts) == 2
+
+
+def test_a_restart_waits_no_longer_because_the_clock_was_set_back(tmp_path: Path) -> None:
+    bench = RestartBench(tmp_path)
+    bench.jobs.behaviours = [Behaviour(crash_after=120), Behaviour()]
+    bench.clock = clock = HubClock(there := bench.clock)
+    bench.on("waiting", lambda: setattr(clock, "ahead", -24 * HOUR))
+    assert bench.restart()["success"] and len(bench.jobs.starts) == 2 and there.elapsed < HOUR
 
 
 def test_a_supervised_job_is_not_restarted_because_the_supervisor_was_suspended(tmp_path: Path) -> None:

@@ -405,8 +405,10 @@ def new_in_tail(tail: str, before: str) -> str:
 
 
 def _runtime(look: Look, now: float) -> float | None:
-    """Return the seconds since the run began; for a job that tells its start, by the watcher's clock."""
+    """Return the seconds since the run began, by the target; if that tells only its start, by the watcher's clock."""
     if look.process:
         return look.process.age
+    if look.view and look.view.age is not None:
+        return look.view.age
     started = look.view.started_at if look.view else None
     return None if started is None else max(0.0, now - started)
