@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -300,6 +301,25 @@ class TestJobs:
         assert look(target).status is JobStatus.RUNNING
         assert stop_job(target.address, "process:job", grace=1) == "STOPPED"
         assert not target.surroundings.processes()
+
+
+def test_a_job_that_is_stopped_before_its_process_is_there_runs_nothing(
+    local: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, ran = local.folder / "bin" / "setsid", local.folder / "ran"
+    slow.parent.mkdir()
+    wait = "sh -c 'exec >/dev/null 2>&1; sleep 1.5; exec \"$@\"' sh"
+    hidden = f'exec env -i PATH="$PATH" TRAINING_MONITOR_JOBS_DIR="{local.jobs}" {wait}'
+    slow.write_text(f'#!/bin/sh\n{hidden} {shutil.which("setsid")} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    with ThreadPoolExecutor() as pool:
+        starting = pool.submit(start, local, f"touch '{ran}'; sleep 60")
+        assert wait_until(lambda: (local.jobs / "job" / "stopped.new").exists())
+        assert stop_job("local", "process:job") == "STOPPED"
+        assert starting.result() == "process:job"  # it came all the same
+    view = ended(local)
+    assert (view.status, view.exit_code) == (JobStatus.STOPPED, 143) and not ran.exists()
 
 
 def test_a_start_whose_answer_was_lost_is_a_start(in_pod: Place, kube: KubernetesApi) -> None:

@@ -110,6 +110,8 @@ def _status(fields: Mapping[str, str]) -> JobStatus | None:
     state = fields.get("state")
     if state == "running":
         return JobStatus.RUNNING
+    if state == "starting" and "stopped_by" in fields and fields.get("members") == "0":
+        return JobStatus.STOPPED  # job_program.sh runs nothing any more
     if state == "starting":
         now, started = read_number(fields.get("now")), read_number(fields.get("started"))
         if now is None or started is None or now - started < START_SECONDS:

@@ -412,9 +412,9 @@ class Supervisor(Hands):
         return self.fail(run, "STALLED" if run.stop_reason else "FAILED", run.stop_reason or "")
 
     def _works_again(self, run: RunState) -> RunState | None:
-        """Return to watching a job that no longer stalls: since that was seen, its ranks were inspected, or hours passed.
+        """Return to watching a job that no longer stalls; None if it is to be stopped.
 
-        None if it is to be stopped.
+        Since the stall was seen, its ranks were inspected, or a killed supervisor was started again.
         """
         observer, now = self._observer(run), self.clock.time()
         with suppress(JobNotFound):

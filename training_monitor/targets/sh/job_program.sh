@@ -4,14 +4,15 @@
 
 _dir=$1
 
-# TERM and INT have a handler and are not ignored: what is started then gets the default.
+# TERM and INT have a handler and are not ignored: what is started then gets the default. A job that was stopped before
+# its pid was written down could not be signalled: it runs nothing.
 run_command() {
   read_boot; read_stat $$
   printf '%s %s %s\n' "$$" "$_start" "$_boot" >"$_dir/pid.new" && mv "$_dir/pid.new" "$_dir/pid" || exit 74
   trap '_hit=1' TERM INT
-  sh "$_dir/command" &
-  _child=$! _code=127
-  while :; do
+  _child='' _code=143
+  [ -e "$_dir/stopped" ] || { sh "$_dir/command" & _child=$! _code=127; }
+  while [ "$_child" ]; do
     _hit=''; wait $_child; _now=$?
     [ "$_now" = 127 ] || _code=$_now
     [ "$_hit" ] || break
