@@ -7,9 +7,15 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.integration.conftest import SshServer, wait_until
 from tests.integration.slurm_training import Training, make_cluster, make_slurm, make_training  # noqa: F401 (fixtures)
 from tests.loopback.slurm import Slurm
+from training_monitor.core.errors import CommandFailed
+from training_monitor.jobs.jobs import start_job
+from training_monitor.jobs.stopping import stop_job
+from training_monitor.targets.asking import Site
 
 
 def test_a_hang_is_looked_at_ended_and_continued_from_its_checkpoint_over_a_login_node(
@@ -54,6 +60,19 @@ def test_what_a_person_cancels_stays_cancelled(training: Training, slurm: Slurm)
     result = json.loads(said.splitlines()[-1])
     assert result["outcome"] == "stopped" and "scancel" in result["reason"], result
     assert len(training.began()) == 1 and slurm.ask("squeue", "--noheader") == ""
+
+
+def test_a_job_with_the_number_of_a_former_attempt_is_not_cancelled(slurm: Slurm) -> None:
+    number = slurm.submit("sleep 300")
+    former = Path(os.environ["TRAINING_MONITOR_JOBS_DIR"]) / ".slurm" / "train-attempt-1"
+    former.mkdir(parents=True)
+    (former / "number").write_text(f"{number}\n")
+    assert wait_until(lambda: slurm.state(number) == "RUNNING", 30)
+    assert stop_job("local", "slurm:train-attempt-1", grace=1) == "FAILED"  # as long as it is known, and held
+    assert slurm.state(number) == "RUNNING"
+    with pytest.raises(CommandFailed, match="another job"):
+        start_job(Site.of("local"), "slurm:train-attempt-2", {"job": "slurm:train-attempt-1", "requeue": True}, None)
+    assert slurm.state(number) == "RUNNING" and "training_monitor" not in slurm.ask("scontrol", "show", "job", number)
 
 
 def test_with_requeue_the_same_job_runs_again_and_its_log_is_copied(training: Training, slurm: Slurm) -> None:

@@ -214,9 +214,12 @@ reserve() {
 # files may be emptied then: their ends are copied first.
 requeue() { # EXCLUDED
   _attempt=$_name _name=$_from
-  find_job && _first=$_number _name=$_attempt && find_job || { refuse; return; }
-  reserve || return
+  find_job && _first=$_number || { refuse; return; }
   _job=$(scontrol show job "$_first" --oneliner 2>&1) || { _said=$_job; refuse; return; }
+  is_it "$_job" && _is_from=yes || _is_from=''
+  _name=$_attempt; find_job || { refuse; return; }
+  [ "$_is_from" ] || is_it "$_job" || { echo "error=job $_first is another job by now"; return; }
+  reserve || return
   _is=exists
   is_it "$_job" || case $_job in
   *' JobState=PENDING '* | *' JobState=RUNNING '* | *' JobState=SUSPENDED '* | *' JobState=COMPLETING '*) ;;
@@ -250,10 +253,12 @@ release() {
   printf '%s\n' "$_first" 1<>"$_dir/number"
 }
 
-# Write down who stops it, send SIGTERM to all of it, and after $_grace seconds let Slurm end it.
+# Write down who stops it, send SIGTERM to all of it, and after $_grace seconds let Slurm end it. One that `look` calls
+# forgotten has ended: its number may be another job's.
 stop() {
   find_job || { refuse; return; }
   [ "$_number" ] || { echo state=missing; return; }
+  _said=$(scontrol show job "$_number" --oneliner 2>&1) && ! is_it "$_said" && { echo state=asked; return; }
   see_state || { refuse; return; }
   [ -z "$_state" ] || [ -e "$_dir/stopped" ] || (umask 077; mkdir -p "$_dir" && printf '%s\n' "$_by" >"$_dir/stopped")
   case $_state in RUNNING | COMPLETING) scancel --full --signal=TERM "$_number" 2>/dev/null ;; esac
