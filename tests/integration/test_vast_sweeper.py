@@ -69,9 +69,9 @@ def sweep(transport: WatchedTransport, clock: NowClock, dry_run: bool = False, *
 
 
 def see_before(vast: VastApi, clock: NowClock) -> None:
-    """An earlier sweep saw all that is there now for the first time."""
-    seen = dict.fromkeys(map(str, vast.instances), clock.time() - HOUR)
-    Store().save_run("sweep me", SweepMemory(first_seen=seen, last_seen=seen), finished=False)
+    """An earlier sweep saw all that is there now for the first time, and another one did a minute ago."""
+    first, last = (dict.fromkeys(map(str, vast.instances), clock.time() - each) for each in (HOUR, 60))
+    Store().save_run("sweep me", SweepMemory(first_seen=first, last_seen=last), finished=False)
 
 
 def ids(rows: list[Any]) -> list[int]:

@@ -64,6 +64,7 @@ class SweepMemory:
     Attributes:
         first_seen: when a listing first showed an instance of ours, by its id; last_seen: when the last one did.
         workers: the worker seen to hold an instance's job (None: nobody), and since when.
+        away: when sweeps of an instance resumed after a pause, and the last progress of its job then.
         destroying: instances being destroyed, by id, to be reported once they are gone.
         outages: how many times the listing began to fail.
         outage_since: when it last began to fail; None while it works.
@@ -73,6 +74,7 @@ class SweepMemory:
     first_seen: Mapping[str, float] = field(default_factory=dict)
     last_seen: Mapping[str, float] = field(default_factory=dict)
     workers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    away: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     destroying: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     outages: int = 0
     outage_since: float | None = None
@@ -84,13 +86,23 @@ class SweepMemory:
         last = {each: when for each, when in last.items() if now - when <= FORGET_SECONDS}
         first = {each: self.first_seen.get(each, now) for each in last}
         workers = {each: seen for each, seen in self.workers.items() if each in last}
-        return replace(self, last_seen=last, first_seen=first, workers=workers)
+        away = {each: seen for each, seen in self.away.items() if each in last}
+        return replace(self, last_seen=last, first_seen=first, workers=workers, away=away)
 
     def see_worker(self, instance_id: str, worker: str | None, now: float) -> SweepMemory:
         """Return the memory after this worker was seen to hold an instance's job."""
         if instance_id in self.workers and self.workers[instance_id].get("worker") == worker:
             return self
         return replace(self, workers={**self.workers, instance_id: {"worker": worker, "since": now}})
+
+    def resume(self, instance_id: str, progressed_at: float, now: float) -> SweepMemory:
+        """Return the memory after the first sweep that follows a pause: this machine may have been suspended as well.
+
+        A job without progress since an earlier pause gets no more time.
+        """
+        if self.away.get(instance_id, {}).get("progressed_at") == progressed_at:
+            return self
+        return replace(self, away={**self.away, instance_id: {"progressed_at": progressed_at, "since": now}})
 
     def worker_since(self, instance_id: str) -> float | None:
         """Return when the current worker, or that there is none, was first seen; None: it has no job."""
@@ -118,6 +130,7 @@ class _Look(NamedTuple):
     config: ServiceConfig
     runtime: float
     worker_since: float | None
+    resumed_at: float | None
 
     @property
     def is_leased(self) -> bool:
@@ -126,9 +139,10 @@ class _Look(NamedTuple):
 
     @property
     def grace_of_worker(self) -> float:
-        """Seconds left for a worker so new that it cannot have looked yet."""
-        since = self.worker_since
-        return self.config.orphan_grace - (self.now - since) if self.is_leased and since is not None else 0.0
+        """Seconds left for a worker so new, or so long suspended, that it cannot have looked yet."""
+        moments = (self.worker_since if self.is_leased else None, self.resumed_at)
+        since = max((each for each in moments if each is not None), default=None)
+        return 0.0 if since is None else self.config.orphan_grace - (self.now - since)
 
     @property
     def grace_of_sight(self) -> float:
@@ -149,6 +163,7 @@ def decide_sweep(
     config: ServiceConfig,
     *,
     worker_since: float | None = None,
+    resumed_at: float | None = None,
 ) -> JudgedInstance:
     """Decide what to do with an instance.
 
@@ -161,6 +176,7 @@ def decide_sweep(
         config: the limits.
         worker_since: when the job's current worker, or that it has none, was first seen, epoch seconds; None: long ago
             for a worker, just now for none.
+        resumed_at: when sweeps resumed after a pause, epoch seconds; None: there was none.
     """
     label = read_label(row.get("label"))
     if label is None or label[0] != owner:
@@ -169,7 +185,7 @@ def decide_sweep(
     _, job_id, attempt = label
     first_seen = min(first_seen, now)
     runtime = now - _started_at(row, job, first_seen, now)
-    look = _Look(row, job, attempt, first_seen, now, config, runtime, worker_since)
+    look = _Look(row, job, attempt, first_seen, now, config, runtime, worker_since, resumed_at)
     rules = (_judge_end, _judge_attempt, _judge_progress, _judge_runtime, _judge_record, _judge_status, _judge_holder)
     found = next(filter(None, (rule(look) for rule in rules)), None)
     kind, reason, seconds = found or ("at_work", _work_in_words(look), None)

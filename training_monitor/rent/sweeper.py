@@ -189,6 +189,7 @@ class _Sweep:
     report: SweepReport
     all_instances: bool
     memory: SweepMemory = SweepMemory()
+    seen_before: Mapping[str, float] = field(default_factory=dict)  # when earlier sweeps last saw each machine
     doomed: dict[str, JudgedInstance] = field(default_factory=dict)  # machines that go with their jobs, by job
 
     def run(self) -> None:
@@ -196,6 +197,7 @@ class _Sweep:
         self.memory = (
             self.service.store.load_run(f"sweep {self.service.owner}", SweepMemory, drop_unknown=True) or SweepMemory()
         )
+        self.seen_before = self.memory.last_seen
         asked_at = self.service.clock.time()
         try:
             rows = list_instances(transport=self.service.transport)
@@ -247,8 +249,14 @@ class _Sweep:
         number = str(row["id"])
         if job:
             self.memory = self.memory.see_worker(number, job.worker if is_held(job, now) else None, now)
-        first_seen, since = self.memory.first_seen.get(number, now), self.memory.worker_since(number)
-        judged = decide_sweep(row, job, self.service.owner, first_seen, now, self.service.config, worker_since=since)
+            if now - self.seen_before.get(number, now) > self.service.config.orphan_grace:
+                self.memory = self.memory.resume(number, job.progressed_at, now)
+        moments: dict[str, Any] = {
+            "worker_since": self.memory.worker_since(number),
+            "resumed_at": self.memory.away.get(number, {}).get("since"),
+        }
+        first_seen = self.memory.first_seen.get(number, now)
+        judged = decide_sweep(row, job, self.service.owner, first_seen, now, self.service.config, **moments)
         if self.all_instances and judged["action"] != "terminate":
             judged["action"], judged["seconds_left"] = "terminate", None
             judged["reason"] = f"All instances will be destroyed ({judged['reason']})"

@@ -130,9 +130,9 @@ class Bench:
         self.account.add(number, format_label("me", job_id, attempt), **details)
 
     def see_before(self, seconds: float = HOUR) -> None:
-        """An earlier sweep saw all that is there now for the first time."""
-        seen = dict.fromkeys(map(str, self.account.rows), self.clock.time() - seconds)
-        self.store.save_run("sweep me", SweepMemory(first_seen=seen, last_seen=seen), finished=False)
+        """An earlier sweep saw all that is there now for the first time, and another one did a minute ago."""
+        first, last = (dict.fromkeys(map(str, self.account.rows), self.clock.time() - each) for each in (seconds, 60))
+        self.store.save_run("sweep me", SweepMemory(first_seen=first, last_seen=last), finished=False)
 
     @contextmanager
     def sweeping(self, **options: Any) -> Iterator[Callable[[], SweepReport]]:
@@ -336,6 +336,24 @@ def test_a_worker_that_took_a_stuck_job_gets_time_to_look_at_it(bench: Bench) ->
     bench.clock.sleep(300)
     assert bench.sweep()["terminated"] == [] and bench.queue.get("busy").to_end is None
     bench.clock.sleep(301)
+    assert ids(bench.sweep()["terminated"]) == [2]
+
+
+@pytest.mark.parametrize("has_lease", [True, False])
+def test_a_machine_is_not_destroyed_because_the_worker_was_suspended_with_the_sweep(
+    bench: Bench, has_lease: bool
+) -> None:
+    job = bench.add_job("busy", JobState.TRAINING, instance_id=2)
+    bench.add_machine(2, "busy")
+    bench.queue.claim("w", 9 * HOUR if has_lease else 60, "busy")
+    assert bench.sweep()["terminated"] == []
+    bench.clock.sleep(3 * HOUR)
+    [kept] = bench.sweep()["kept"]
+    assert (kept["kind"], kept["seconds_left"]) == ("stuck", 600.0) and bench.queue.get("busy").to_end is None
+    bench.queue.save(job, "w", progressed=True)  # the worker is awake again
+    bench.clock.sleep(3 * HOUR)
+    assert bench.sweep()["terminated"] == []
+    bench.clock.sleep(3 * HOUR)  # sweeps that are as rare do not keep a machine whose job made no progress since
     assert ids(bench.sweep()["terminated"]) == [2]
 
 
@@ -550,6 +568,8 @@ def test_a_machine_needed_again_is_not_reported_as_swept(bench: Bench) -> None:
     bench.queue.claim("w", 9 * HOUR, "busy")
     bench.sweep()
     bench.clock.sleep(3 * HOUR)
+    bench.sweep()
+    bench.clock.sleep(600)
     assert ids(bench.sweep()["errors"]) == [2]
     bench.queue.save(job, "w", progressed=True)
     bench.sweep()
