@@ -101,11 +101,14 @@ class Supervisor(Hands):
         self.waits_for_quiet = False  # waiting because a process still writes to the checkpoint folder
         self.reach = Reach(self.clock)
         self.unsaved: StateError | None = None  # why what was seen last is not on disk
+        self.to_save: RunState | None = None  # what has to be on disk before the next action
 
     def step(self, run: RunState) -> RunState:
         """Do one action of the current phase; if the target could not be asked, nothing is concluded."""
         phases = {"starting": self.start, "watching": self.watch, "stopping": self.stop, "waiting": self.wait}
         try:
+            if self.to_save:
+                return self.save(self.to_save)
             self.claim(run)
             run, phase = phases[run.phase](run), run.phase
             if phase in ("starting", "stopping"):  # the other phases call `reached` themselves
@@ -114,6 +117,9 @@ class Supervisor(Hands):
             raise  # asking again cannot help
         except TargetEnded as error:
             return self.pod_ended(run, error.pod) if error.pod else self.not_reached(run, error)
+        except StateError as error:
+            self.not_saved(run, error)
+            self.clock.sleep(self.policy.check_interval)
         except TrainingMonitorError as error:
             return self.not_reached(run, error)
         return run
@@ -620,14 +626,23 @@ class Supervisor(Hands):
         try:
             self.save(run)
         except StateError as error:
-            if self.unsaved is None:
-                self.tell(run, "detected", f"the state could not be saved: {error.what}")
-            self.unsaved = error
+            self.to_save = None
+            self.not_saved(run, error)
         return run
 
+    def not_saved(self, run: RunState, error: StateError) -> None:
+        """Report once that the state folder cannot be used; nothing is concluded about the target."""
+        if self.unsaved is None:
+            self.tell(run, "detected", f"the state could not be saved: {error.what}")
+        self.unsaved = error
+        self.on_look(error)
+
     def save(self, run: RunState) -> RunState:
-        """Save the run, and return it; values of variables that may be secret are not written down."""
-        kept = replace(run, config=without_secrets(run.config))
+        """Save the run, and return it; values of variables that may be secret are not written down.
+
+        A run that cannot be saved is saved by the next `step`, which does nothing else.
+        """
+        self.to_save, kept = run, replace(run, config=without_secrets(run.config))
         self.store.save_run(run.key, kept, finished=run.phase == "done")
-        self.unsaved = None
+        self.to_save = self.unsaved = None
         return run

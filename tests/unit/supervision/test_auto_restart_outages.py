@@ -8,11 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import Behaviour
+from tests.fakes import EPOCH, Behaviour
 from tests.sweeps import cases_of
 from tests.unit.killing import Killed, KillingStore, KillingTransport
 from tests.unit.supervision.test_auto_restart import CRASH, GOOD, HANG, Bench
-from training_monitor.core.errors import CommandTimedOut, LocalFailure, TargetUnreachable, TrainingMonitorError
+from training_monitor.core.errors import (
+    CommandTimedOut,
+    LocalFailure,
+    StateError,
+    TargetUnreachable,
+    TrainingMonitorError,
+)
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
@@ -32,6 +38,29 @@ def test_each_outage_restarts_nothing_and_is_reported_once(bench: Bench, error: 
     assert str(error) in lost and "no action will be taken" in lost
     found, _ = bench.said("reached")
     assert found.endswith("responds again after 10m30s")  # from the last answer, at 90 s
+
+
+class FullStore(Store):
+    """A store on a disk that is full between two moments of the clock."""
+
+    def __init__(self, bench: Bench, begin: float, end: float) -> None:
+        super().__init__(bench.folder)
+        self.is_full = lambda: begin <= bench.clock.elapsed < end
+
+    def save_run(self, key: str, state: object, *, finished: bool) -> None:
+        if self.is_full():
+            raise StateError("the disk is full")
+        super().save_run(key, state, finished=finished)
+
+
+def test_a_job_that_fails_while_the_state_folder_is_full_is_restarted_later_and_told_once(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    report = bench.restart(store=FullStore(bench, 60, 1000))
+    assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (True, 1, 2)
+    assert bench.jobs.starts[1].started >= EPOCH + 1000  # nothing is started before it is written down
+    full, failed = bench.said("detected")
+    assert "the disk is full" in full and "failed: exit status 1" in failed
+    assert len(bench.said("waiting")) == 1 and bench.said("unreachable") == bench.said("reached") == []
 
 
 def test_a_job_that_fails_during_an_outage_is_restarted_after_it(bench: Bench) -> None:
