@@ -42,13 +42,15 @@ def _stop(args: Namespace) -> int:
     from training_monitor.jobs.jobs import see_job
     from training_monitor.jobs.process_jobs import STOP_GRACE_SECONDS
     from training_monitor.jobs.stopping import end_job
-    from training_monitor.look.meant import is_pid, named_job
+    from training_monitor.look.meant import named_job
     from training_monitor.supervision import TrainingWatcher
     from training_monitor.targets.asking import Site
 
-    # A process of a job means the job: ended alone, its supervisor would restart it.
-    is_job = args.job and not is_pid(args.job)
-    job = with_options(named_job(args.job) if is_job else find_job(args, args.job, BestEffortStore()), args)
+    store = BestEffortStore()
+    job = named_job(args.job) if args.job else find_job(args, None, store)
+    if args.job and job.pid is not None and (found := find_job(args, args.job, store)).job_id:
+        job = found  # ended by its PID alone, a job would be restarted by its supervisor
+    job = with_options(job, args)
     began, grace = time.monotonic(), STOP_GRACE_SECONDS if args.stop_grace is None else args.stop_grace
     status, said, site = "STOPPED", "has ended", Site.of(args.target, args.namespace)
     if job.job_id is not None:
