@@ -153,6 +153,10 @@ class Store:
         self.path = os.path.join(self.folder, file)
         self._prepare()
 
+    def restore(self) -> None:
+        """Create the folder and its file again if they were deleted. Raises StateError."""
+        self._prepare()
+
     def _prepare(self) -> None:
         make_private(self.folder)
         check_parents(self.folder)

@@ -631,11 +631,16 @@ class Supervisor(Hands):
         return run
 
     def not_saved(self, run: RunState, error: StateError) -> None:
-        """Report once that the state folder cannot be used; nothing is concluded about the target."""
+        """Report once that the state folder cannot be used, and create it again if it was deleted.
+
+        Nothing is concluded about the target.
+        """
         if self.unsaved is None:
             self.tell(run, "detected", f"the state could not be saved: {error.what}")
         self.unsaved = error
         self.on_look(error)
+        with suppress(StateError):
+            self.store.restore()
 
     def save(self, run: RunState) -> RunState:
         """Save the run, and return it; values of variables that may be secret are not written down.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,14 @@ def test_a_job_that_fails_while_the_state_folder_is_full_is_restarted_later_and_
     full, failed = bench.said("detected")
     assert "the disk is full" in full and "failed: exit status 1" in failed
     assert len(bench.said("waiting")) == 1 and bench.said("unreachable") == bench.said("reached") == []
+
+
+def test_a_job_is_restarted_after_the_state_folder_was_deleted(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.clock.at(60, lambda: shutil.rmtree(bench.folder))
+    report = bench.restart()
+    assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (True, 1, 2)
+    assert "the state could not be saved" in bench.said("detected")[0] and bench.said("unreachable") == []
 
 
 def test_a_job_that_fails_during_an_outage_is_restarted_after_it(bench: Bench) -> None:
