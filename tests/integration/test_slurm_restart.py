@@ -13,7 +13,7 @@ from tests.integration.conftest import SshServer, wait_until
 from tests.integration.slurm_training import Training, make_cluster, make_slurm, make_training  # noqa: F401 (fixtures)
 from tests.loopback.slurm import Slurm
 from training_monitor.core.errors import CommandFailed
-from training_monitor.jobs.jobs import start_job
+from training_monitor.jobs.jobs import get_job_config, start_job
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.targets.asking import Site
 
@@ -73,6 +73,17 @@ def test_a_job_with_the_number_of_a_former_attempt_is_not_cancelled(slurm: Slurm
     with pytest.raises(CommandFailed, match="another job"):
         start_job(Site.of("local"), "slurm:train-attempt-2", {"job": "slurm:train-attempt-1", "requeue": True}, None)
     assert slurm.state(number) == "RUNNING" and "training_monitor" not in slurm.ask("scontrol", "show", "job", number)
+
+
+def test_the_script_of_an_earlier_job_with_the_same_number_is_not_submitted(slurm: Slurm) -> None:
+    number = slurm.submit("sleep 301")
+    kept = Path(os.environ["TRAINING_MONITOR_JOBS_DIR"]) / ".slurm" / number
+    kept.mkdir(parents=True)
+    (kept / "script").write_text("#!/bin/sh\nsleep 300\n")
+    (kept / "job").write_text(f"JobId={number} JobName=other SubmitTime=1000000000 Command=(null)\n")
+    for _ in range(2):
+        assert get_job_config(Site.of("local"), f"slurm:{number}")
+        assert "sleep 301" in (kept / "script").read_text()
 
 
 def test_with_requeue_the_same_job_runs_again_and_its_log_is_copied(training: Training, slurm: Slurm) -> None:

@@ -147,18 +147,22 @@ list_jobs() {
   echo '|end'
 }
 
-# Keep its batch script, which the controller forgets, and print what describes it.
+# Keep its batch script, which the controller forgets, and print what describes it. A script that was kept of another
+# submission may be that of another job with this number.
 keep() {
   show_job
   [ "${_job:-}" ] || return 0
   umask 077
-  [ -s "$_dir/script" ] && [ -s "$_dir/job" ] || {
+  _each=${_job##* SubmitTime=} _kept=''
+  [ ! -s "$_dir/script" ] || read -r _kept 2>/dev/null <"$_dir/job"
+  case "$_kept " in *" SubmitTime=${_each%% *} "*) ;; *)
     mkdir -p "$_dir" && _said=$(scontrol write batch_script "$_number" - 2>"$_dir/script.said") || {
       printf 'error=the batch script of the job cannot be read: %s\n' "$(head -c 300 "$_dir/script.said" | tr '\n' ' ')"; return
     }
     printf '%s\n' "$_said" >"$_dir/script.new" && mv "$_dir/script.new" "$_dir/script" || echo "error=cannot write to $_dir"
     rm -f "$_dir/script.said"
-  }
+    ;;
+  esac
   keep_line
 }
 
