@@ -123,6 +123,8 @@ def terminate_training(
     key = _key(watcher)
     with watcher.store.hold(key):
         state = watcher.store.load_run(key, Termination) or _begin(key, plan, watcher)
+        if not plan.is_hang:  # this call ends it also if it has recovered
+            state = replace(state, plan=replace(state.plan, is_hang=False))
         return _Terminator(watcher, outbox, on_event).run(state).report()
 
 

@@ -173,7 +173,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
                     "pid_file", None, "a file with the PID of the training, so that the training can be terminated"
                 )
         if is_terminating(self.watcher) and self.plan:
-            if report := self.terminate(self.plan):
+            if report := self.terminate(replace(self.plan, is_hang=True)):
                 return report
         elif is_terminating(self.watcher):
             self.tell(

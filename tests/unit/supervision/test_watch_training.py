@@ -287,6 +287,19 @@ def test_a_run_that_makes_steps_again_during_the_roll_call_is_not_ended(tmp_path
     assert [event.text for event in bench.events if "so it is not terminated" in event.text]
 
 
+def test_a_person_ends_a_run_that_recovered_after_its_termination_had_begun(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=2000, hang_after=600, save_every=100))
+
+    def recover() -> None:
+        bench.there.training.go_on(bench.clock.time())
+        raise Killed
+
+    bench.events = Heard("explained", recover)
+    with pytest.raises(Killed):
+        bench.watch(SAVE)
+    assert bench.terminate(SAVE).stopped and len(bench.there.stops) == 1
+
+
 def test_a_run_that_recovers_while_it_could_not_be_stopped_is_not_ended(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Behaviour(total=2000, hang_after=600, save_every=100))
 
