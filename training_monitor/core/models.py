@@ -181,7 +181,7 @@ class RayResources(PublicValue):
     """The GPUs and CPUs of a Ray cluster, and the pending demands for them; None means unknown.
 
     `totals` is the total amount of each resource by name; `demands` lists the resources requested by each waiting task
-    or actor.
+    or actor. `failed_nodes` describes the nodes that died or could not be started, as Ray reports them.
     """
 
     gpus_used: float | None
@@ -191,6 +191,7 @@ class RayResources(PublicValue):
     pending_demands: tuple[str, ...] = ()
     totals: Mapping[str, float] | None = field(default=None, compare=False)
     demands: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
+    failed_nodes: tuple[str, ...] = ()
 
 
 # ---------------------------------------------------------------- logs, transport

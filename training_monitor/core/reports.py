@@ -100,6 +100,7 @@ class RayNumbers(TypedDict):
     cpus_available: float | None
     cpus_used: float | None
     pending_demands: list[str]
+    failed_nodes: list[str]
     error: str | None
 
 

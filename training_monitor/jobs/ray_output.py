@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import JobStatus, RayJob, RayResources
+from training_monitor.core.records import table_in, tables_in
 from training_monitor.core.regex import regex
 from training_monitor.logs.text import strip_ansi
 
@@ -42,6 +43,7 @@ _AGENT_STATUS = regex(r"Request failed with status code (\d{3})")
 _CANCELLED = regex(r"Job supervisor actor died: .{0,2000}\bnever ran - it was cancelled before", re.DOTALL)
 _USAGE = regex(r"^ {0,8}(?:Total )?Usage:\s*$")
 _DEMANDS = regex(r"^ {0,8}(?:Pending |Total )?Demands:\s*$")
+_FAILURES = regex(r"^ {0,8}Recent failures:\s*$")
 _NO_NODE = "no node has reported its resources yet: Ray has just started"
 _TASKS = regex(r"\{(.{1,2000})\}: \d{1,9}\+? pending tasks/actors(?: \(.{0,80}\))?")
 _AMOUNT = regex(r"'([^']{1,200})': ([\d.e+]{1,40})")
@@ -294,8 +296,10 @@ def parse_ray_resources(text: str) -> RayResources:
         if found:
             amounts.setdefault(found[3], _amounts((found[1], found[2])))
     demands = [line.strip() for line in _block(lines, _DEMANDS) if not line.strip().startswith("(")]
-    of_tasks = (found for line in demands if (found := _TASKS.fullmatch(line)))
-    return _resources(amounts, demands, [dict(_AMOUNT.findall(found[1])) for found in of_tasks])
+    of_tasks = (task for line in demands if (task := _TASKS.fullmatch(line)))
+    failed = tuple(line.strip() for line in _block(lines, _FAILURES) if not line.strip().startswith("("))
+    parsed = _resources(amounts, demands, [dict(_AMOUNT.findall(task[1])) for task in of_tasks])
+    return replace(parsed, failed_nodes=failed)
 
 
 def _block(lines: list[str], title: re.Pattern[str]) -> list[str]:
@@ -312,11 +316,11 @@ def parse_cluster_status(text: str) -> RayResources:
         ParseError: the text is not JSON or has no load report (some Ray versions): ask `ray status` instead. Or the
             report has no resources: Ray has just started, and not even the head has reported its own.
     """
-    report = _json(text)
-    for key in ("data", "clusterStatus", "loadMetricsReport"):
-        report = report.get(key) if isinstance(report, dict) else None
-    usage = report.get("usage") if isinstance(report, dict) else None
-    if not isinstance(report, dict) or not isinstance(usage, dict):
+    reply = table_in({"": _json(text)}, "")
+    status = table_in(table_in(reply, "data"), "clusterStatus")
+    report = table_in(status, "loadMetricsReport")
+    usage = report.get("usage")
+    if not isinstance(usage, dict):
         raise ParseError("no load metrics in the reply", source=REST, text=text)
     if not usage:
         raise ParseError(_NO_NODE, source=REST)
@@ -326,7 +330,20 @@ def parse_cluster_status(text: str) -> RayResources:
         *_demands(report.get("pgDemand"), "placement groups"),
     ]
     waiting = (each[0] for each in _pairs(report.get("resourceDemand")) if isinstance(each[0], dict))
-    return replace(_resources(amounts, demands, [*waiting]), totals=_totals(report.get("nodeTypes")))
+    failed = tuple(_failed_nodes(table_in(status, "autoscalerReport")))
+    found = _resources(amounts, demands, [*waiting])
+    return replace(found, totals=_totals(report.get("nodeTypes")), failed_nodes=failed)
+
+
+def _failed_nodes(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the nodes that failed in the words of `ray status`: `worker: NodeTerminated (ip: 10.0.0.3)`."""
+    for address, kind in _pairs(report.get("failedNodes")):
+        yield f"{kind}: NodeTerminated (ip: {address})"
+    kinds = table_in(table_in(report, "nodeAvailabilitySummary"), "nodeAvailabilities")
+    for each in tables_in([*kinds.values()]):
+        if why := table_in(each, "unavailableNodeInformation"):
+            said = ": ".join(str(why[key]) for key in ("category", "description") if why.get(key))
+            yield f"{each.get('nodeType')}: {said}"
 
 
 def _totals(nodes: Any) -> dict[str, float] | None:

@@ -17,8 +17,9 @@ def verify_ray_resources(
     """Query a Ray head for the GPUs and CPUs of its cluster. If it cannot be queried, no exception is raised.
 
     Returns:
-        A report with the numbers of GPUs and CPUs, and with `pending_demands`, the requests that are not yet served. If
-        Ray could not be queried, all these values are None, `healthy` is False, and `error` is set.
+        A report with the numbers of GPUs and CPUs, with `pending_demands`, the requests that are not yet served, and
+        with `failed_nodes`, the nodes that died or could not be started. If Ray could not be queried, all numbers are
+        None, `healthy` is False, and `error` is set.
     """
     site = Site.of(head_pod, namespace, transport)
     try:
@@ -29,5 +30,6 @@ def verify_ray_resources(
 
 def format_resources_report(found: RayResources | None, error: str | None = None) -> RayResourcesReport:
     """Format a cluster's resources as the documented dict."""
-    healthy, demands = found is not None and error is None, list(found.pending_demands) if found else []
-    return report_of(RayResourcesReport, found, healthy=healthy, pending_demands=demands, error=error)
+    healthy, lists = found is not None and error is None, ("pending_demands", "failed_nodes")
+    listed = {name: list(getattr(found, name, ())) for name in lists}
+    return report_of(RayResourcesReport, found, healthy=healthy, **listed, error=error)

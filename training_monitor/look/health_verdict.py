@@ -236,6 +236,14 @@ def judge_ray(ray: RayResources) -> list[Finding]:
             )
         )
     if ray.pending_demands:
+    if ray.failed_nodes:
+        findings.append(
+            Finding(
+                "warning",  # Ray lists them for a while, also those that were replaced
+                f"Ray reports failed nodes: {name_some(ray.failed_nodes, 3, '; ')}",
+                "check their pods or machines, and the log of Ray's autoscaler (monitor.log, monitor.out)",
+            )
+        )
         findings.append(
             Finding(
                 "warning",

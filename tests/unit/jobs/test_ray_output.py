@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,11 @@ from training_monitor.jobs.ray_output import (
 )
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "ray" / "2.60.0"
+NO_CAPACITY = {
+    "nodeType": "p.gpu",
+    "isAvailable": False,
+    "unavailableNodeInformation": {"category": "NoCapacity", "description": "none left"},
+}
 LONG_ID = "raysubmit_6wjaEaW83r1C7JzP"
 
 
@@ -150,6 +156,24 @@ def test_the_dashboards_cluster_status_agrees() -> None:
         '"pgDemand": [[{"strategy": "PACK", "bundles": [[{"GPU": 1.0}, 2]]}, 1]]}}}}'
     )
     assert parse_cluster_status(text).pending_demands == ("{'GPU': 1.0} * 2 (PACK): 1+ pending placement groups",)
+
+
+def test_nodes_that_failed_are_named_as_ray_status_does() -> None:
+    text = (
+        "Active:\n 1 head\nPending:\n (no pending nodes)\nRecent failures:\n gpu: NodeTerminated (ip: 10.0.0.3)\n\n"
+        "Resources\n-----\nUsage:\n 0.0/8.0 CPU\n\nDemands:\n (no resource demands)\n"
+    )
+    assert parse_ray_resources(text).failed_nodes == ("gpu: NodeTerminated (ip: 10.0.0.3)",)
+    assert parse_ray_resources(text.replace(" gpu: NodeTerminated (ip: 10.0.0.3)", " (no failures)")).failed_nodes == ()
+    for report, expected in [
+        ({"failedNodes": [["10.0.0.3", "gpu"]]}, ("gpu: NodeTerminated (ip: 10.0.0.3)",)),
+        ({"nodeAvailabilitySummary": {"nodeAvailabilities": {"gpu": NO_CAPACITY}}}, ("p.gpu: NoCapacity: none left",)),
+        ({"nodeAvailabilitySummary": {"nodeAvailabilities": {"gpu": {"isAvailable": True}}}}, ()),
+        ({"failedNodes": None, "nodeAvailabilitySummary": {"nodeAvailabilities": [1]}}, ()),
+        ([], ()),
+    ]:
+        status = {"loadMetricsReport": {"usage": {"CPU": [0.0, 2.0]}}, "autoscalerReport": report}
+        assert parse_cluster_status(json.dumps({"data": {"clusterStatus": status}})).failed_nodes == expected
 
 
 def test_a_cluster_that_has_just_started_does_not_have_zero_gpus() -> None:

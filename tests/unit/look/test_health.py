@@ -165,6 +165,8 @@ def test_ray_is_well_unless_gpus_are_not_asked_for_or_requests_cannot_be_met() -
     only(judge_ray(RayResources(0, 8, 1, 96)), "warning", "Ray has GPUs available but none allocated", "num_gpus")
     found = judge_ray(RayResources(8, 8, 1, 96, ("{'GPU': 99.0}: 1+ pending tasks/actors",)))
     only(found, "warning", "Ray cannot satisfy these resource requests: {'GPU': 99.0}", "resources")
+    failed = RayResources(8, 8, 1, 96, failed_nodes=("gpu: NodeTerminated (ip: 10.0.0.3)",))
+    only(judge_ray(failed), "warning", "Ray reports failed nodes: gpu: NodeTerminated", "monitor.log")
     for ray in [(8, 8, 1, 96), (0, 0, 1, 96), (None, None, 1, 96), (0.5, 8, 1, 2), (None, 8, None, None)]:
         assert judge_ray(RayResources(*ray)) == []
 

@@ -76,6 +76,8 @@ def _ray(args: Namespace) -> int:
         say("GPUs {gpus_used}/{gpus_available} used, CPUs {cpus_used}/{cpus_available} used".format_map(of))
         for demand in report["pending_demands"]:
             say(f"  waiting: {demand}")
+        for node in report["failed_nodes"]:
+            say(f"  failed node: {node}")
     return EXITS[verdict]
 
 
