@@ -12,7 +12,7 @@ from itertools import pairwise
 from operator import attrgetter
 
 from training_monitor.core.models import Failure, JobStatus, Progress
-from training_monitor.core.units import format_duration, format_pace
+from training_monitor.core.units import format_duration, format_pace, plural
 from training_monitor.core.values import LossAnalysis, Observation, StallAnalysis, Verdict
 from training_monitor.verdict.loss import analyze_loss, needs_analysis
 from training_monitor.verdict.stall import DEFAULT_POLICY, StallPolicy, all_steps_done, analyze_stall, format_silence
@@ -190,19 +190,23 @@ def _failed(seen: Sequence[Observation]) -> Verdict:
         reason = f"failed{_at(last)} with exit status {last.exit_code}"
     else:
         reason = f"failed{_at(last)} without a message"
-    if failure is None and (memory := _memory_evidence(seen)):
+    memory = _memory_evidence(seen) if failure is None else None
+    if memory:
         reason += f", probably killed because memory ran out ({memory})"
     elif not said and not last.exit_code:
         reason += ", probably killed"
     failure = failure or last.failure
     advice = (failure.advice,) if failure and failure.advice else ()
+    if last.oom_kills and failure is None and memory is None and len(seen) == 1:  # perhaps before it began
+        kills = plural(last.oom_kills, "process", "processes")
+        reason += f"; the kernel has killed {kills} there for lack of memory, at an unknown time"
     return Verdict("failed", "failed", reason, _ended_at(seen), "high", "alert", remedies=advice, failure=failure)
 
 
 def _memory_evidence(seen: Sequence[Observation]) -> str | None:
     """Return the evidence that the kernel's out-of-memory killer ended it."""
     counts = [each.oom_kills for each in seen if each.oom_kills is not None]
-    if counts and counts[-1] > (counts[0] if len(counts) > 1 else 0):
+    if counts and counts[-1] > counts[0]:
         return "oom_kill count rose"
     return "exit status 137" if seen[-1].exit_code == 137 else None
 
