@@ -180,10 +180,10 @@ class FleetMember:
     # ------------------------------------------------------------ looks
 
     def address(self) -> Target | None:
-        """Return the target to ask; None for an instance that is not running or has no address yet.
+        """Return the target to ask; None for an instance that is not running.
 
         Raises:
-            TargetUnreachable: the service lists an invalid address.
+            TargetUnreachable: the service lists no address, or an invalid one.
         """
         if self.instance is None:
             return self.target
@@ -195,8 +195,6 @@ class FleetMember:
         from training_monitor.targets.kinds.vast import addresses_of
 
         addresses = [*addresses_of(listed.row)]
-        if not addresses:
-            return None
         target = known[2] if known and known[1] == addresses else self.target.at_address(listed.row)
         self._address = listed, addresses, target
         return target

@@ -186,7 +186,7 @@ def rented(**details: Any) -> FleetMember:
 def test_an_instance_that_is_not_up_is_not_asked_and_that_is_no_error() -> None:
     for details in [
         *({"actual_status": each} for each in ("exited", None, ["running"])),
-        *({"ssh_host": None}, {"ssh_port": None}, {"actual_status": "loading", "ssh_host": ""}),
+        {"actual_status": "loading", "ssh_host": ""},
     ]:
         member = rented(**details)
         member.look(EPOCH, World())
@@ -198,10 +198,11 @@ def test_the_address_is_that_of_the_newest_listing_or_a_failure_to_ask() -> None
     assert member.address().port == 10007
     member.listed = Listed(row(7, ssh_port=22000), EPOCH)
     assert member.address().port == 22000
-    member = rented(ssh_host="-oProxyCommand=id")
-    assert member.is_asked
-    with pytest.raises(TargetUnreachable, match="no usable ssh address"):
-        member.look(EPOCH, World())
+    for details in {"ssh_host": "-oProxyCommand=id"}, {"ssh_host": None}, {"ssh_port": None}:
+        member = rented(**details)
+        assert member.is_asked
+        with pytest.raises(TargetUnreachable, match="no usable ssh address"):
+            member.look(EPOCH, World())
 
 
 def test_a_new_key_for_a_rented_machine_is_offered_once_a_look_has_failed(

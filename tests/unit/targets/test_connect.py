@@ -185,7 +185,7 @@ def test_an_instance_is_reached_by_its_proxy_while_that_answers_else_directly() 
     assert reach({**RUNNING, **OPEN, "ssh_host": None}) == "root@192.0.2.1:41234"
     assert reach({**RUNNING, "ssh_host": None, "ports": {"22/tcp": None}, **OPEN}) == "root@192.0.2.1:41234"
     for ports in (None, {}, {"22/tcp": None}, {"22/tcp": []}, {"22/tcp": [None]}, {"22/tcp": [{}]}, {"22/tcp": "x"}):
-        with pytest.raises(TargetUnreachable, match="no usable ssh address"):
+        with pytest.raises(TargetUnreachable, match="no usable ssh address.*rented without ssh"):
             reach({**RUNNING, **OPEN, "ssh_host": None, "ports": ports})
 
 
@@ -213,8 +213,11 @@ def test_an_instance_that_does_not_run_is_said_not_to() -> None:
         ("exited", "vastai start instance 7"),
         ("offline", "lost the connection to vast.ai"),
         ("loading", "wait until"),
+        ("scheduled", "raise the bid"),
     ]:
         row = {**RUNNING, "actual_status": status}
+        if status == "scheduled":
+            row |= {"actual_status": "exited", "cur_state": "stopped", "intended_status": "running"}
         assert reach(row) == "root@ssh5.vast.ai:40022"  # what answers is there, whatever was said of it
         with pytest.raises(TargetUnreachable, match=f"status {status}") as caught:
             reach({**row, **OPEN}, ssh5_vast_ai=REFUSED, **{"192_0_2_1": "ssh: connect to host 192.0.2.1: timed out"})

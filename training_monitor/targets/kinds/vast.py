@@ -26,10 +26,13 @@ _ALONE = ("-F", "none", "-a", "-x", "-o", "IdentitiesOnly=yes", "-o", "ClearAllF
 _NO_SERVER = regex(r"ssh: connect to host|ssh: Could not resolve hostname|kex_exchange_identification: ")
 _NO_STATUS = "not known yet"  # of an instance that has just been rented
 _STOPPED = "start it: vastai start instance {}; it may have been outbid, or stopped by someone else"
+_SCHEDULED = "scheduled"  # stopped, and to run again when a GPU is free
 _AFTER = {
+    _SCHEDULED: "wait until a GPU of its machine is free, rent another machine, or raise the bid if it was outbid",
     "exited": _STOPPED,
     "stopped": _STOPPED,
-    "running": "check the status at vast.ai: vastai show instance {}",
+    "running": "wait a minute if it has just started; otherwise, it may have been rented without ssh: see vastai show "
+    "instance {}, or rent it again with --ssh --direct",
     "offline": "its machine has lost the connection to vast.ai: wait until it is back, or rent another machine",
 }
 
@@ -118,6 +121,8 @@ class VastTarget(Target):
 
     def at_address(self, row: Mapping[str, Any]) -> VastTarget:
         status, message = row.get("actual_status"), row.get("status_msg")
+        is_down = {status, row.get("cur_state")} <= {"stopped", "exited"}
+        status = _SCHEDULED if is_down and row.get("intended_status") == "running" else status
         said = message.strip() if isinstance(message, str) else ""
         if status == "running" or said.lower().startswith("success"):  # of when it began to run
             said = ""
