@@ -27,6 +27,9 @@ _ROWS = (
     (r"^CreateContainerConfigError: .*\b(?:secret|configmap)\b",
      "create the secret, the ConfigMap or the key named in the message, in the namespace of the pod"),
     (r"^CreateContainerConfigError\b", "correct the configuration of the container in the specification of the pod"),
+    (r"nvidia-container-cli|nvidia-container-runtime|\bnvml\b",
+     "start it on another node: on this one, the GPU driver or its container toolkit does not work"),
+    (r"^None: init container (\S+) is running", r"run kubectl logs -c \1 to see its progress"),
     (r"^SchedulingGated\b",
      "a queue or a controller holds the pod back; with Kueue, kubectl get workloads shows what it waits for"),
     (r"^Unschedulable: .*\bpersistentvolumeclaim",
@@ -61,4 +64,4 @@ def advise_start(pod: PodState) -> str | None:
         of = f" -c {pod.ended_container}" if pod.ended_container else ""
         return f"run kubectl logs{of} --previous to see why its container ended"
     said = _QUOTED.sub("", f"{pod.reason}: {pod.message or ''}")
-    return next((hint for words, hint in _ADVICE if words.search(said)), DESCRIBE)
+    return next((found.expand(hint) for words, hint in _ADVICE if (found := words.search(said))), DESCRIBE)

@@ -34,6 +34,8 @@ _WORST = (
     _NOT_SEEN,
 )
 _OF_RUNTIME = ("CreateContainerError", "RunContainerError", "ContainerCannotRun", "StartError")  # not its program's
+_OF_IMAGE = ("ImagePullBackOff", "ErrImagePull")
+_MOST_SAID, _BEGIN, _END = 150, 40, 100  # characters of a message, and of its two ends
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # the annotation that kubectl obeys
 ENDED, WAITING = ("Succeeded", "Failed", "Stopped", "Ended"), ("Pending", "Suspended")  # phases
 DESCRIBE = "run kubectl describe pod to see why"
@@ -111,6 +113,8 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         reason, message, meant = _reason(status, [{"state": {"terminated": ended}}])
     else:
         reason, message, meant = _reason(status, everything)
+        if phase == "Pending" and reason is None and (running := _running_init(item, init)):
+            message = f"init container {running} is running"
         ends = [(end, container) for container in of_training for end in _ends(container)]
         ends = [pair for pair in ends if pair[1] is meant] or ends
         ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, {}))
@@ -141,6 +145,13 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         ends={str(each.get("name")): _container_end(end) for end, each in for_good},
         created_at=_time(metadata.get("creationTimestamp")),
     )
+
+
+def _running_init(item: Mapping[str, Any], init: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the init container that runs, and has to end before the others start; a sidecar does not."""
+    spec = {each.get("name"): each for each in tables_in(table_in(item, "spec").get("initContainers"))}
+    running = (str(each.get("name")) for each in init if "running" in table_in(each, "state"))
+    return next((name for name in running if spec.get(name, {}).get("restartPolicy") != "Always"), None)
 
 
 def _names(containers: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -182,8 +193,9 @@ def _reason(
     elif not worst and is_alone and conditions.get("ContainersReady", {}).get("status") == "True":
         worst = {"reason": NODE_SILENT, "message": "its node does not report to Kubernetes"}
     message = _text((worst or status).get("message"))
-    if message and worst.get("reason") in _OF_RUNTIME:  # one error, of which the cause is in the last of several lines
+    if message and worst.get("reason") in (*_OF_RUNTIME, *_OF_IMAGE):  # one error, of which the cause is at the end
         message = " ".join(message.split())
+        message = message if len(message) <= _MOST_SAID else f"{message[:_BEGIN]} ... {message[-_END:]}"
     return _text(worst.get("reason")), message, meant
 
 

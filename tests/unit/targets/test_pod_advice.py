@@ -37,6 +37,11 @@ WAITS = {
     ("Unschedulable", f"{NODES}3 node(s) had volume node affinity conflict."): "zone of its volume",
     ("Unschedulable", f"{NODES}3 Too many pods."): "wait until",
     ("CreateContainerError", "context deadline exceeded"): "kubectl describe pod",
+    (
+        "CreateContainerError",
+        "nvidia-container-cli: nvml error: driver/library version mismatch",
+    ): "another node",
+    (None, "init container fetch is running"): "kubectl logs -c fetch",
     (None, None): "kubectl describe pod",
 }
 
