@@ -290,8 +290,8 @@ _OVERDUE_SECONDS = 900.0  # more than a second grace period, and than two clocks
 def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
     """Judge one pod as Kubernetes reports it; None if there is no such pod. `now` is in epoch seconds."""
     if pod is None:
-        issue = f"pod {name} does not exist"
-        return [Finding("failed", issue, "run kubectl get pods -A: a replaced pod has a new name")]
+        remedy = "run kubectl get pods -A: a replaced pod has a new name, and a suspended job has none"
+        return [Finding("failed", f"pod {name} does not exist", remedy)]
     is_main_beside = pod.main_container not in (None, pod.ended_container)  # another one ended its pod
     ended = end_of_container(pod, pod.main_container) if pod.phase == "Running" or is_main_beside else None
     ago = None if pod.terminated_at is None else now - pod.terminated_at
