@@ -131,14 +131,15 @@ def test_what_can_no_longer_be_asked_says_how_it_ended(command: str, train: Pod)
 def test_a_pod_that_cannot_start_says_why_and_what_to_do(kube: KubernetesApi, subtests: pytest.Subtests) -> None:
     kube.add_pod("train-0", phase="Pending", states={"main": ContainerState(waiting="ErrImageNeverPull")})
     advice = "imagePullPolicy"
-    for command, code in {"check": 3, "why": 3, "health": 1}.items():
+    for command, code in {"check": 1, "why": 3, "health": 1, "fleet --once": 1, "wait --timeout 1s": 3}.items():
         with subtests.test(command):
-            done = run_command(command, "train-0")
+            done = run_command(*command.split(), "train-0")
             assert done.returncode == code and "ErrImageNeverPull" in done.stdout + done.stderr, done
             assert advice in done.stdout + done.stderr, done
             assert "could not be queried" not in done.stdout and "Could not read GPU" not in done.stdout, done
-    done = run_command("fleet", "train-0", "--once", "--json")
-    assert done.returncode == 3 and "ErrImageNeverPull" in done.stdout, done
+    done = run_command("stop", "train-0")
+    assert done.returncode not in (0, 3) and "ErrImageNeverPull" in done.stderr, done
+    assert "delete the pod" in done.stderr, done
 
 
 def test_the_health_of_a_pod_that_waits_for_a_node_is_unknown(kube: KubernetesApi) -> None:

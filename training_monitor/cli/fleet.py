@@ -12,7 +12,7 @@ from typing import Any
 
 from training_monitor.cli.keys import verdict_keys
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
-from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, print_json, put_lines, table_width
+from training_monitor.cli.output import EXITS, OK, can_show_screen, complain, hint, print_json, put_lines, table_width
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import SettingsError, closest
 from training_monitor.core.fields import keys_of
@@ -187,6 +187,9 @@ def _print_table(snapshot: FleetSnapshot, config: FleetConfig) -> None:
     from training_monitor.ui.kit.terminal import terminal_glyphs
 
     put_lines(table_text(snapshot, table_width(PIPED_WIDTH), terminal_glyphs(), config.thresholds))
+    for row in snapshot.rows:
+        if row.verdict and row.verdict.state == "starting" and row.verdict.remedies:
+            hint(f"{row.name}: try: {'; '.join(row.verdict.remedies)}")
 
 
 def fleet_status(snapshot: FleetSnapshot, config: FleetConfig) -> int:

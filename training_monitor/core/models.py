@@ -361,7 +361,8 @@ class JobView(PublicValue):
     `command` is the entrypoint of a Ray job. `age` is the number of seconds since a process job was started, by the
     target's clock. `stopped_by` is SUPERVISOR, TIME_LIMIT, or the reason that a person gave for stopping a process job;
     it is unknown for a Ray job. `pod` is the pod that ran the job, if that pod has ended. `resume` is the command that
-    resumes the job if it is suspended.
+    resumes the job if it is suspended. If the job has not started, `advice` suggests what to do, and `is_stuck` is
+    whether the job will not start by itself.
     """
 
     job_id: str
@@ -380,6 +381,8 @@ class JobView(PublicValue):
     age: float | None = None
     pod: PodState | None = None
     resume: str | None = None
+    advice: str | None = None
+    is_stuck: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)

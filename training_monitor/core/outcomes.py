@@ -129,6 +129,7 @@ class WaitReport(PublicValue):
         unseen_seconds: the part of `seconds` during which the training could not be observed.
         handle: the name under which the wait is stored.
         errors: the errors of the last look.
+        remedies: what to try, according to the last look.
     """
 
     schema: str
@@ -151,3 +152,4 @@ class WaitReport(PublicValue):
     unseen_seconds: float
     handle: str
     errors: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()

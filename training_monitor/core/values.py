@@ -43,6 +43,7 @@ class Observation(PublicValue):
             the look.
         delay_seconds: the total time for which its threads waited for a CPU. delay_cores: the waiting time per second.
         resume: the command that resumes the training, if it was suspended by its scheduler or container runtime.
+        advice: what to do about a training that has not started. is_stuck: whether it will not start by itself.
         suspended: the PIDs of its suspended processes (state T).
         blocked: number of its processes that are waiting in the kernel for a disk (state D).
         compilers: number of its processes that are compiling code, including linkers and busy compile workers of
@@ -72,6 +73,8 @@ class Observation(PublicValue):
     exit_code: int | None = None
     message: str | None = None
     resume: str | None = None
+    advice: str | None = None
+    is_stuck: bool = False
     is_running: bool | None = None
     finished: bool | None = None
     failure: Failure | None = None

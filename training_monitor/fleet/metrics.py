@@ -247,7 +247,7 @@ class TrainingMetrics(PublicValue):
 
         1. The machine is not running, or this version does not recognize its status. Lost, exited, offline: error.
            Stopped, frozen, rebooting: warning. Created, loading, pending: unknown, because the machine is starting, or
-           a warning if its image cannot be started. Any unrecognized status: unknown.
+           an error if it cannot start, for example because its image does not exist. Any unrecognized status: unknown.
         2. The training has ended, according to `judge`. Failed: error. Stopped: warning. Finished: healthy, or a
            warning if the machine still costs money.
         3. The last look failed. The health is unknown, because earlier values may be out of date.
@@ -290,11 +290,12 @@ class TrainingMetrics(PublicValue):
         if self.status in STARTING:
             from training_monitor.core.image_errors import cannot_start  # few machines start
 
-            is_vain = cannot_start(self.message)
-            why = redact(self.message or "") if is_vain or self.status == "pending" else ""
+            is_stuck = self.verdict is not None and self.verdict.verdict == "failed"
+            is_stuck = is_stuck or (self.status != "pending" and cannot_start(self.message))
+            why = redact(self.message or "") if is_stuck or self.status == "pending" else ""
             said = f"starting ({self.status}){why and f': {why}'}"[:MOST_REASON]
-            if is_vain:
-                return Health("warning", said, "cannot start", at, why)
+            if is_stuck:
+                return Health("error", said, "cannot start", at, why)
             return Health("unknown", said, "starting", detail=why or "starting")
         if self.status not in KNOWN:
             word = redact(self.status)[:MOST_WORD]

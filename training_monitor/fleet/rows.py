@@ -115,7 +115,7 @@ def metrics_of(
         error=_error(spec, seen),
         missing=seen.missing,
         stale_since=seen.stale_since,
-        verdict=_verdict(reading, is_up),
+        verdict=_verdict(reading, is_up or rented is None),
         explained=reading.explained if reading else None,
         found=is_found,
         **({} if is_found else _costs(row, status, listed.listed_at if listed.lost else now, listed.billed)),
@@ -276,7 +276,10 @@ def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
 
 
 def _verdict(reading: TargetReading | None, is_up: bool) -> Verdict | None:
-    """Return the last verdict: an end is final, all else holds only while the machine is up and the job there."""
+    """Return the last verdict: an end is final, all else holds only while the machine is up and the job there.
+
+    Only an account knows that a machine is not up: of another target, the look that the verdict is on shows it.
+    """
     verdict = (reading.status.verdict if reading else None) or NOBODY_LOOKED
     is_there = is_up and (reading is None or reading.absent is None)
     return verdict if is_there or verdict.state in ENDS else None

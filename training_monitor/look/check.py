@@ -469,10 +469,6 @@ def _sharpen(site: Site, seen: _Seen, verdict: Verdict) -> Iterator[str]:
     is_seen = bool(look.evidence.processes)
     if seen.error and seen.error.hint:
         yield seen.error.hint
-    if look.view and look.view.pod:
-        from training_monitor.targets.pod_advice import advise_start  # few trainings wait
-
-        yield from filter(None, [advise_start(look.view.pod)])
     is_unknown = verdict.verdict == "unknown" and verdict.state != "starting"
     if is_unknown and not is_seen and look.is_running is not False and IF_IT_RAN_HERE not in verdict.remedies:
         yield (

@@ -55,6 +55,7 @@ from training_monitor.look.looks import Look, observation_of, pids_of_job
 from training_monitor.look.meant import reach
 from training_monitor.look.nccl import EfaReading, combine_efa_reports, efa_question, format_efa_report
 from training_monitor.targets.asking import Site, side_by_side
+from training_monitor.targets.pods import ENDED, is_stuck
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 from training_monitor.verdict.judge import judge, not_seen
@@ -219,13 +220,15 @@ def _pods(seen: _Seen, now: float, findings: list[Finding]) -> list[PodReport]:
                 each._replace(verdict="unknown") if waits and each.verdict == "warning" else each
                 for each in judge_pod(name, pod, now)
             )
-        if isinstance(failure, TargetEnded) and failure.pod and not target.cluster:
+        stands = failure.pod if isinstance(failure, TargetEnded | TargetWaits) else None
+        if failure and stands and not target.cluster:
             from training_monitor.notify.notice_text import command_line  # few targets end
 
-            verdict = "failed" if failure.pod.phase == "Failed" else "warning"
-            findings.append(
-                Finding(verdict, failure.what, f"run {command_line('logs', str(target))} to see the end of its log")
-            )
+            has_failed, remedy = stands.phase == "Failed" or is_stuck(stands), failure.hint or "wait until it starts"
+            if stands.phase in ENDED or is_stuck(stands):
+                remedy = f"run {command_line('logs', str(target))} to see the end of its log"
+            verdict = "failed" if has_failed else "unknown" if stands.phase == "Pending" else "warning"
+            findings.append(Finding(verdict, failure.what, remedy))
         elif failure and not (gone or waits or isinstance(failure, TargetEnded)):
             said = f"{f'pod {name}' if target.cluster else target} could not be queried: {failure.what}"
             findings.append(Finding("unknown", said, failure.hint or "try again"))
@@ -251,7 +254,7 @@ def _judge_job(job_id: str, seen: _Seen, store: Store | None, now: float, findin
 def _gpus(seen: _Seen, job: HealthJob | None, findings: list[Finding]) -> HealthGpuReport:
     nodes = seen.gpus()
     in_pods = any(target.cluster for target in seen.targets)
-    if not all(isinstance(answers["gpu"].failure, TargetEnded | TargetWaits) for answers in seen.answers):
+    if not all(map(_silent, seen.answers)):  # `pods` reports each of them
         findings += judge_gpus(nodes, job.seen if job else None, job.verdict if job else None, in_pods=in_pods)
     all_gpus = [gpu for node in nodes for gpu in node.gpus]
     return HealthGpuReport(

@@ -24,6 +24,7 @@ from training_monitor.targets.pods import (
     WAITING,
     describe_end,
     end_of_container,
+    is_stuck,
     names_container,
 )
 from training_monitor.verdict.gpu_load import IDLE_PERCENT, mode_of
@@ -235,7 +236,6 @@ def judge_ray(ray: RayResources) -> list[Finding]:
                 "the job requested no GPU from Ray: set num_gpus in its tasks, actors or ScalingConfig",
             )
         )
-    if ray.pending_demands:
     if ray.failed_nodes:
         findings.append(
             Finding(
@@ -244,6 +244,7 @@ def judge_ray(ray: RayResources) -> list[Finding]:
                 "check their pods or machines, and the log of Ray's autoscaler (monitor.log, monitor.out)",
             )
         )
+    if ray.pending_demands:
         findings.append(
             Finding(
                 "warning",
@@ -304,12 +305,14 @@ def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
         from training_monitor.targets.pod_advice import advise_start  # few pods wait
 
         remedy = advise_start(pod) or remedy
+    elif pod.phase == "Failed" and pod.exit_code and remedy == DESCRIBE:
+        remedy = _LOGS
     if word == "CrashLoopBackOff" and pod.exit_code == 0:
         reason, remedy = "its container finishes, and is started again", "set restartPolicy: OnFailure"
     of = f", container {pod.ended_container}" if names_container(pod) else ""
+    of += f", exit code {pod.exit_code}" if pod.exit_code else ""
     said = (f" ({word}{of})" if word else "") + (f": {reason}" if reason else "")
-    is_put = pod.node is not None and word is not None  # on a node, where its containers do not start
-    waits = pod.phase == "Pending" and not is_put and word not in _POD_REASONS
+    waits = pod.phase == "Pending" and not is_stuck(pod)
     is_leaving, overdue = pod.deleting and pod.phase != "Failed", now - (pod.deletes_at or now)
     is_beside = pod.main_container is not None and pod.ended_container not in (None, pod.main_container)
     is_down = not pod.ready and not is_beside and (word in _POD_REASONS or word not in (None, pod.terminated))

@@ -49,7 +49,7 @@ from training_monitor.look.evidence import (
 from training_monitor.look.find_trainings import find_question
 from training_monitor.look.host import GPU_SECONDS, gpu_question
 from training_monitor.targets.asking import Site, quote_path
-from training_monitor.targets.pods import describe_end
+from training_monitor.targets.pods import describe_end, is_stuck
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.scripts import format_call
 from training_monitor.verdict.gpu_load import gpu_load
@@ -358,8 +358,10 @@ _STATUS_OF_PHASE = {
 
 def view_of_ended(pod: PodState) -> JobView:
     """Return a job whose pod has ended, waits or is suspended, without its output."""
-    status, said = _STATUS_OF_PHASE.get(pod.phase, JobStatus.FAILED), describe_end(pod)
-    return JobView(pod.name, status, said, pod.exit_code, log_known=False, pod=pod, resume=pod.resume)
+    from training_monitor.targets.pod_advice import advise_start  # few targets end
+
+    view = JobView(pod.name, _STATUS_OF_PHASE.get(pod.phase, JobStatus.FAILED), describe_end(pod), pod.exit_code)
+    return replace(view, log_known=False, pod=pod, resume=pod.resume, advice=advise_start(pod), is_stuck=is_stuck(pod))
 
 
 def _read_view(job_id: str, answers: list[Answer[Any]], *, parse_tail: bool) -> JobView:

@@ -479,6 +479,7 @@ class _Waiting(Looker[Look, WaitReport]):
             unseen_seconds=unseen,
             handle=self.handle,
             errors=tuple(self.errors.values()),
+            remedies=() if self.cannot_ask else self.verdict.remedies,
         )
 
 

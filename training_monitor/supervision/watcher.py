@@ -208,6 +208,11 @@ class TrainingWatcher:
         """Do the same for a run without a job id; survivors are given as `PID STATE`."""
         self.check_can_end()
         look = self.look(with_log=False)
+        if look.view and look.view.pod:  # commands cannot run on the target
+            if look.is_running is False:
+                return []
+            hint = look.view.resume or f"to keep it from starting, delete the {look.view.pod.kind}, or its owner"
+            raise CommandFailed(f"{look.view.message}: no process of it can be stopped", hint=hint)
         if self.job.pid_file is None and self.job.pid is None and look.is_running is not False:
             raise SettingsError(
                 "pid_file",

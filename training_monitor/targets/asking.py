@@ -159,8 +159,9 @@ class Site:
             if pod is None:
                 raise
             if pod.phase in (*ENDED, *WAITING):
-                kind = TargetEnded if pod.phase in ENDED else TargetWaits
-                error = kind(describe_end(pod), target=str(self), hint=advise_start(pod) or error.hint)
+                has_ended = pod.phase in ENDED
+                kind, hint = (TargetEnded, error.hint) if has_ended else (TargetWaits, pod.resume or advise_start(pod))
+                error = kind(describe_end(pod), target=str(self), hint=hint)
                 error.pod = pod
             return [Answer(question.name, None, error) for question in questions]
 

@@ -87,6 +87,15 @@ def describe_end(pod: PodState) -> str:
     return ": ".join(filter(None, (said, reason, pod.message)))
 
 
+def is_stuck(pod: PodState) -> bool:
+    """Return whether a pod or container that waits will not start by itself: it crashes, or is on a node, where its
+    containers do not start."""
+    if pod.kind == "container":
+        return pod.phase == "Pending" and pod.terminated is not None
+    is_put = pod.node is not None and pod.reason is not None
+    return pod.phase == "Pending" and not pod.deleting and (is_put or pod.reason in _WORST)
+
+
 def names_container(pod: PodState) -> bool:
     """Return whether the container that ended is one of several, or an init container."""
     return bool(pod.ended_container and pod.containers) and pod.containers != (pod.ended_container,)

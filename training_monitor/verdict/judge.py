@@ -114,8 +114,10 @@ def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | No
     if last.status is JobStatus.STOPPED:
         return Verdict("stopped", "warning", _said(f"stopped{_at(last)}", last.message), _ended_at(seen))
     if last.status is JobStatus.PENDING:
-        waits, remedies = ("it is held", (last.resume,)) if last.resume else ("it is waiting to start", ())
-        return Verdict("starting", "unknown", _said(waits, last.message), _ended_at(seen), remedies=remedies)
+        waits = "it is held" if last.resume else "it cannot start" if last.is_stuck else "it is waiting to start"
+        found, todo = ("failed", "alert") if last.is_stuck else ("unknown", "continue")
+        remedies, reason = tuple(filter(None, (last.resume, last.advice))), _said(waits, last.message)
+        return Verdict("starting", found, reason, _ended_at(seen), recommendation=todo, remedies=remedies)
     if last.resume:
         reason = _said(f"suspended{_at(last)}", last.message)
         return Verdict("suspended", "warning", reason, _ended_at(seen), remedies=(last.resume,))
@@ -195,11 +197,11 @@ def _failed(seen: Sequence[Observation]) -> Verdict:
         reason += f", probably killed because memory ran out ({memory})"
     elif not said and not last.exit_code:
         reason += ", probably killed"
-    failure = failure or last.failure
-    advice = (failure.advice,) if failure and failure.advice else ()
     if last.oom_kills and failure is None and memory is None and len(seen) == 1:  # perhaps before it began
         kills = plural(last.oom_kills, "process", "processes")
         reason += f"; the kernel has killed {kills} there for lack of memory, at an unknown time"
+    failure = failure or last.failure
+    advice = (failure.advice,) if failure and failure.advice else ()
     return Verdict("failed", "failed", reason, _ended_at(seen), "high", "alert", remedies=advice, failure=failure)
 
 

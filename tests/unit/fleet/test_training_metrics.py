@@ -27,6 +27,7 @@ ENDED = Verdict("finished", "ok", "finished at step 100 of 100")
 DIED = Verdict("failed", "failed", "failed at step 40 of 200: CUDA error: device-side assert")
 STOPPED = Verdict("stopped", "warning", "stopped at step 70 of 100")
 SILENT = Verdict("unknown", "unknown", "a single check does not show when it reached that step")
+STUCK = Verdict("starting", "failed", "it cannot start: no secret")
 DONE: dict[str, Any] = {"finished": True, "verdict": ENDED}
 NAN = LossAnalysis("nan", "the loss is nan", nan, 1.0)
 DIVERGES = LossAnalysis("divergence", "the loss diverges", 9.0, 1.0)
@@ -128,12 +129,13 @@ def test_health_and_its_reason() -> None:
         ({"status": "loading", "message": "a1b2: Pulling fs layer"}, ("unknown", "starting (loading)")),
         (
             {"status": "loading", "message": "manifest for x:1 not found"},
-            ("warning", "starting (loading): manifest for x:1 not found"),
+            ("error", "starting (loading): manifest for x:1 not found"),
         ),
         (
             {"status": "loading", "message": "unauthorized: https://me:hunter22@r.example/v2"},
-            ("warning", "starting (loading): unauthorized: https://me:***@r.example/v2"),
+            ("error", "starting (loading): unauthorized: https://me:***@r.example/v2"),
         ),
+        ({"status": "pending", "message": "no secret", "verdict": STUCK}, ("error", "starting (pending): no secret")),
         ({"status": "created", "gpu_util": 0.0}, ("unknown", "starting (created)")),
         ({"status": "pending", "is_running": False}, ("unknown", "starting (pending)")),
         ({"status": "pending", "message": "no free GPUs"}, ("unknown", "starting (pending): no free GPUs")),

@@ -200,6 +200,7 @@ def test_what_kubernetes_says_of_a_pod_has_a_verdict_and_a_remedy() -> None:
         (pod(ready=False), "warning", "not ready", "describe"),
         (pod(deleting=True), "warning", "being deleted", "checkpoint"),
         (pod("Failed", False, reason="Error"), "failed", "head is Failed", "describe"),
+        (pod("Failed", False, reason="Error", exit_code=7), "failed", "(Error, exit code 7)", "kubectl logs"),
         (pod("Succeeded", False), "warning", "has finished (Succeeded)", "kubectl logs"),
     ]:
         only(judge_pod("head", state, NOW), verdict, words, remedy)

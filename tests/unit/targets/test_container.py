@@ -43,7 +43,8 @@ def test_a_container_has_ended_as_its_state_says() -> None:
     assert ending_of(ExitCode="x").exit_code is None
     paused = ending_of(Status="paused")
     assert (paused.phase, paused.exit_code, paused.resume) == ("Suspended", None, "docker unpause t1")
-    assert ending_of(Status="created", ExitCode=0).phase == "Pending"
+    created = ending_of(Status="created", ExitCode=0)
+    assert (created.phase, created.resume) == ("Pending", "docker start t1")
     again = ending_of(Status="restarting", OOMKilled=False, ExitCode=1)
     assert describe_end(again).startswith("container t1 is Pending: Error (exit code 1, at ")
     refused = ending_of(Status="created", OOMKilled=False, ExitCode=128, Error="could not select device driver")

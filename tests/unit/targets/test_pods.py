@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.results import PodState
-from training_monitor.targets.pods import NODE_SILENT, describe_end, end_of_container, parse_pods, standing_of
+from training_monitor.targets.pods import NODE_SILENT, describe_end, end_of_container, is_stuck, parse_pods, standing_of
 from training_monitor.verdict.failure import classify_failure
 
 
@@ -69,6 +70,38 @@ def test_the_error_of_a_container_runtime_is_one_line_and_the_end_of_a_log_keeps
     for reason, said in ("StartError", text.replace("\n", " ")), ("Error", text):
         ended = container({"terminated": {"reason": reason, "exitCode": 128, "message": text}})
         assert state_of(ended, phase="Failed").message == said
+
+
+def test_a_long_error_of_a_runtime_or_a_registry_keeps_both_ends() -> None:
+    text = 'failed to pull image "registry.example/team/llm:v3": ' + "failed to resolve reference: " * 20 + "not found"
+    for reason in ("ImagePullBackOff", "StartError"):
+        said = state_of(container({"waiting": {"reason": reason, "message": text}}), phase="Pending").message or ""
+        assert len(said) < 150 and said.startswith(text[:30]) and said.endswith("not found")
+
+
+def test_an_init_container_that_runs_is_named_and_a_sidecar_is_not() -> None:
+    waits, running = container({"waiting": {"reason": "PodInitializing"}}), {"running": {}}
+    for policy, said in [({}, "init container fetch is running"), ({"restartPolicy": "Always"}, None)]:
+        init = container(running, name="fetch")
+        told = pod(waits, initContainerStatuses=[init], phase="Pending")
+        told["spec"] = {"nodeName": "n", "containers": [{"name": "c"}], "initContainers": [{"name": "fetch", **policy}]}
+        [state] = parse_pods(json.dumps(told))
+        assert (state.reason, state.message) == (None, said) and not is_stuck(state)
+
+
+def test_what_waits_is_stuck_if_its_containers_do_not_start_or_crash() -> None:
+    waits = PodState("w", "Pending", False, 0, node="n", reason="CreateContainerConfigError")
+    for changes, expected in [
+        ({}, True),
+        ({"node": None, "reason": "Unschedulable"}, False),
+        ({"reason": None}, False),
+        ({"deleting": True}, False),
+        ({"phase": "Running"}, False),
+        ({"node": None, "kind": "container", "reason": None}, False),
+        ({"node": None, "kind": "container", "reason": None, "terminated": "Error"}, True),
+        ({"node": None, "kind": "job", "reason": "Resources"}, False),
+    ]:
+        assert is_stuck(replace(waits, **changes)) is expected, changes
 
 
 def test_a_pod_that_only_kubernetes_calls_not_ready_has_a_silent_node() -> None:

@@ -468,6 +468,8 @@ def test_an_ended_training_says_how_it_ended(subtests: pytest.Subtests) -> None:
         ),
         ({"status": JobStatus.STOPPED, "step": 7}, "stopped", "warning", "stopped at step 7"),
         ({"status": JobStatus.PENDING, "message": "no GPU is free"}, "starting", "unknown", "no GPU is free"),
+        ({"status": JobStatus.PENDING, "resume": "scontrol release 7"}, "starting", "unknown", "it is held"),
+        ({"status": JobStatus.PENDING, "is_stuck": True}, "starting", "failed", "it cannot start"),
         ({"status": JobStatus.FAILED, "message": "exit status 3"}, "failed", "failed", "failed: exit status 3"),
         ({"step": 40, "total_steps": 200, "is_running": False, "failure": CUDA}, "failed", "failed", CUDA.evidence),
         ({"step": 40, "failure": CUDA, "log_age": 700.0}, "failed", "failed", CUDA.evidence),

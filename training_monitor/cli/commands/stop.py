@@ -42,6 +42,7 @@ def _stop(args: Namespace) -> int:
     from training_monitor.jobs.jobs import see_job
     from training_monitor.jobs.process_jobs import STOP_GRACE_SECONDS
     from training_monitor.jobs.stopping import end_job
+    from training_monitor.logs.sources import CONTAINER_LOG
     from training_monitor.look.meant import named_job
     from training_monitor.supervision import TrainingWatcher
     from training_monitor.targets.asking import Site
@@ -73,7 +74,8 @@ def _stop(args: Namespace) -> int:
         duration=time.monotonic() - began,
     )
     if not _print_json(args, job, status, report):
-        say(f"{job.label} {said}: none of its processes is left")
+        name = site.target.called if job.label == CONTAINER_LOG else job.label
+        say(f"{name} {said}: none of its processes is left")
         if site.target.instance_id is not None:
             hint(f"{site.target} still costs money; to destroy it, add --destroy")
     return OK

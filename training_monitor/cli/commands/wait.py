@@ -63,6 +63,8 @@ def run(args: Namespace) -> int:
         say(f"{report.name or report.target}: {report.reason}")
         for error in report.errors:
             hint(f"not known: {error}")
+        for remedy in report.remedies:
+            hint(f"try: {remedy}")
     return _exit_of(report)
 
 

@@ -114,7 +114,8 @@ class DockerTarget(Target):
         except (ValueError, RecursionError):
             state = {}
         phase = _STANDS.get(str(state.get("Status"))) if isinstance(state, dict) else None
-        resume = f"{self.program} unpause {self.name}" if phase == "Suspended" else None
+        word = {"paused": "unpause", "created": "start"}.get(str(state.get("Status"))) if phase else None
+        resume = f"{self.program} {word} {self.name}" if word else None
         return replace(_standing(self.name, phase, state), resume=resume) if phase else None
 
     def _reach(self, transport: Transport | None) -> Transport:

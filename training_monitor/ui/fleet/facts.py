@@ -66,7 +66,7 @@ def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
     if row.stale_since is not None:
         since = f"since {format_date(row.stale_since)} ({format_age(snapshot.timestamp - row.stale_since)} ago)"
         told.append(("stale", since, "warning"))
-    if row.verdict is not None and row.verdict.recommendation != "continue":
+    if row.verdict is not None:
         end = (END_IT,) if row.verdict.recommendation == "terminate" else ()
         told.append(("try", "; ".join((*row.verdict.remedies, *end)), "warning"))
     loss = row.loss_analysis
