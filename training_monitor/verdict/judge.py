@@ -269,7 +269,7 @@ def _judge_running(seen: Sequence[Observation], now: float, policy: StallPolicy)
         found,
         confidence=stall.confidence if stall.is_stalling else found.confidence,
         recommendation=stall.recommendation if stall.is_stalling else found.recommendation,
-        seconds_without_step=stall.signals["seconds_without_step"],
+        seconds_without_step=stall.signals["seconds_without_step"] or (0.0 if stall.signals["since_known"] else None),
         limit_seconds=stall.signals["pause_limit"],
         stall=stall,
     )

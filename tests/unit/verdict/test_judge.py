@@ -248,6 +248,7 @@ def test_one_look_that_excludes_nothing_is_unknown_with_the_reason() -> None:
     verdict = one(step=40, total_steps=200)
     assert (verdict.state, verdict.verdict) == ("unknown", "unknown")
     assert verdict.reason == "a single check does not show when it reached step 40 of 200: check again in 1m"
+    assert verdict.seconds_without_step is None
     assert verdict.remedies and one(step=40, **BUSY).verdict == "ok" and one(step=40, **BUSY).confidence == "low"
 
 
