@@ -27,9 +27,9 @@ from training_monitor.checkpoints.listing import (
 from training_monitor.core.checkpoint_layouts import LAYOUTS, MARKS, WORD, Layout, find_layout
 from training_monitor.core.models import Checkpoint, CheckpointFile
 from training_monitor.core.regex import regex
+from training_monitor.core.units import seconds_since
 from training_monitor.core.values import CheckpointListing
 
-CLOCK_SKEW = 60.0  # seconds
 _DIGITS = regex(r"\d+")
 _STEP_INSIDE = regex(rf"{WORD}[-_=]?\d+", re.IGNORECASE)
 _NUMBER_AT_END = regex(r"[-_](?:step)?\d{3,12}(?=\.\w+$)")
@@ -148,7 +148,7 @@ def _judge(
     whole: dict[str, _Group] = {}
     for group in groups:
         modified_at = max(file.modified_at for file in group.files.values())
-        age = _age(listing.now, modified_at)
+        age = seconds_since(modified_at, listing.now)
         is_shut = any(f"{path}/".startswith(f"{group.root}/") for path in listing.shut)
         if is_shut or not _is_listed(group, listing):
             why = _SHUT if is_shut else _NOT_LOOKED_AT
@@ -275,11 +275,6 @@ def _find_finals(
         for file in files
         if file.path in siblings and (file.path.endswith(".safetensors") or _place(file.path, steps))
     }
-
-
-def _age(now: float | None, newest: float) -> float | None:
-    """Return the seconds since `newest`; None if it is in the future, due to a wrong clock."""
-    return None if now is None or newest > now + CLOCK_SKEW else max(0.0, now - newest)
 
 
 def _find_runs(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> set[str]:

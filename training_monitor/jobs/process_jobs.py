@@ -46,6 +46,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.masking import keep_secret, redact, secrets_of
 from training_monitor.core.models import SUPERVISOR, TIME_LIMIT, JobStatus, JobView, Question, Reply
 from training_monitor.core.regex import regex
+from training_monitor.core.units import seconds_since
 from training_monitor.jobs.kinds import PROCESS
 from training_monitor.logs.training_log import parse_progress
 from training_monitor.targets.asking import Site, quote_path, read_text
@@ -97,12 +98,12 @@ def _read_job(fields: Mapping[str, str], log: str, job_id: str) -> JobView | Non
         exit_code=read_whole(fields.get("exit_code")),
         progress=parse_progress(log),
         log_size=read_whole(fields.get("log_size")),
-        log_age=max(0.0, now - log_time) if now is not None and log_time is not None else None,
+        log_age=seconds_since(log_time, now),
         log_tail=redact(log),
         started_at=started,
         survivors=read_whole(fields.get("members")) or 0,
         stopped_by=fields["stopped_by"] if status is JobStatus.STOPPED else None,
-        age=max(0.0, now - started) if now is not None and started is not None else None,
+        age=seconds_since(started, now),
     )
 
 

@@ -30,6 +30,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.masking import redact
 from training_monitor.core.models import Answer, JobStatus, Question, RayJob, RayResources, Reply
 from training_monitor.core.regex import regex
+from training_monitor.core.units import seconds_since
 from training_monitor.core.values import NotSeen
 from training_monitor.jobs.claims import Guard, unguarded
 from training_monitor.jobs.process_jobs import LOG_BYTES, STOP_GRACE_SECONDS, hundredths, not_ended, processes_left
@@ -185,8 +186,7 @@ def log_question(job_id: str, log_bytes: int = LOG_BYTES) -> Question[tuple[int 
         head, _, text = reply.output.partition("\n")
         if found := re.fullmatch(r"file (\d+|-) (\d+|-) (\d+)", head):
             size, written, now = (None if part == "-" else int(part) for part in found.groups())
-            age = max(0.0, float(now - written)) if now is not None and written is not None else None
-            return size, age, redact(text)
+            return size, seconds_since(written, now), redact(text)
         status, body = _http(reply)
         if status is None and not reply.output.rstrip().endswith("\nray exit 0"):
             if _KILLED.search(reply.output):

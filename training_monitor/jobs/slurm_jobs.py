@@ -39,6 +39,7 @@ from training_monitor.core.masking import keep_secret, redact, secrets_of
 from training_monitor.core.models import Answer, JobStatus, JobView, Progress, Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.core.results import PodState
+from training_monitor.core.units import seconds_since
 from training_monitor.jobs.attempts import AVOID_VARIABLE
 from training_monitor.jobs.kinds import name_in
 from training_monitor.logs.job_progress import job_progress
@@ -357,10 +358,10 @@ def _read(fields: Mapping[str, str], log: str, job_id: str) -> JobView | None:
         pod.exit_code,
         parse_progress(log),
         read_whole(fields.get("log_size")),
-        max(0.0, now - log_time) if now is not None and log_time is not None else None,
+        seconds_since(log_time, now),
         redact(log),
         started_at=begun,
-        age=max(0.0, now - begun) if now is not None and begun is not None else None,
+        age=seconds_since(begun, now),
         pod=replace(pod, name=number),
         resume=pod.resume,
     )

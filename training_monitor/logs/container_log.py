@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from training_monitor.core.errors import CommandError
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
 from training_monitor.core.regex import regex
-from training_monitor.core.units import parse_time
+from training_monitor.core.units import parse_time, seconds_since
 from training_monitor.logs.sources import Polled, read_on
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _parse(reply: Reply, cursor: LogCursor | None, limit_bytes: int, label: str)
         _TIME.sub("", timed[len(whole) :]),
         reset=reset,
         most=limit_bytes,
-        age=None if wrote is None else max(0.0, now - wrote),
+        age=seconds_since(wrote, now),
         path=label,
         lost=lost,
         by_lines=True,

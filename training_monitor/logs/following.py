@@ -39,6 +39,7 @@ from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError
 from training_monitor.core.masking import redact_next
 from training_monitor.core.models import LogCursor, NewLog, Progress, Question, Reply
 from training_monitor.core.regex import regex
+from training_monitor.core.units import seconds_since
 from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.training_log import parse_progress, read_samples
 from training_monitor.targets.asking import MAX_ANSWER_BYTES, Site, quote_path
@@ -301,7 +302,7 @@ def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_byte
     end = max(text.rfind("\n"), text.rfind("\r")) + 1 if int(fields["held"]) else len(text)
     whole, in_key = redact_next(text[:end], cursor.in_key if cursor and not fields["reset"] else False)
     age, changed = (
-        max(0.0, float(seconds)) if re.fullmatch(r"-?\d{1,12}", seconds) else None
+        seconds_since(0.0, float(seconds)) if re.fullmatch(r"-?\d{1,12}", seconds) else None
         for seconds in (fields.get("age", ""), fields.get("changed", ""))
     )
     return NewLog(

@@ -18,6 +18,7 @@ from typing import Any
 from training_monitor.core.errors import AccessDenied, ParseError
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
 from training_monitor.core.regex import regex
+from training_monitor.core.units import seconds_since
 from training_monitor.logs.following import LIMIT_BYTES
 from training_monitor.logs.sources import JOURNAL, Polled, read_on
 from training_monitor.targets.replies import each_line, parse_fields, read_whole
@@ -74,7 +75,7 @@ def _parse(reply: Reply, cursor: LogCursor | None, limit_bytes: int, name: str) 
         "".join(map(_line, new)),
         reset=reset,
         most=limit_bytes,
-        age=max(0.0, now - _time(entries[-1])),
+        age=seconds_since(_time(entries[-1]), now),
         path=f"{JOURNAL}{unit}/{name}" if unit and _INVOCATION.fullmatch(name) else f"{JOURNAL}{name}",
         lost=lost,
         by_lines=True,

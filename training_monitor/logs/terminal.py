@@ -14,6 +14,7 @@ import re
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
 from training_monitor.core.regex import regex
+from training_monitor.core.units import seconds_since
 from training_monitor.logs.sources import Polled, read_on
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call
@@ -58,7 +59,7 @@ def _parse(reply: Reply, cursor: LogCursor | None, device: str) -> NewLog:
         "".join(f"{line}\n" for line in new),
         last,
         reset=reset,
-        age=max(0.0, float(age)) if re.fullmatch(r"-?\d{1,12}", age) else None,
+        age=seconds_since(0.0, float(age)) if re.fullmatch(r"-?\d{1,12}", age) else None,
         path=device,
     )
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
+from training_monitor.core.units import CLOCK_SKEW
 from training_monitor.targets.asking import quote_path
 from training_monitor.targets.proc_stat import Process, read_processes
 from training_monitor.targets.replies import each_line, read_whole
@@ -23,7 +24,6 @@ _COMPILER = regex(
     r"ptxas.*|cicc|nvcc|nvlink|fatbinary|cudafe\+\+|cc1|cc1plus|cc|c\+\+|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+)(?:-[\d.]+)?"
     r"|as|ld|ld\..*|lld|collect2|ninja|hipcc|neuron.*-cc"
 )
-_CLOCK_SKEW = 60  # seconds
 _NUMBER = regex(r"\d{1,19}(?:\.\d{1,9})?", re.ASCII)
 _COUNTER = regex(r"/proc/(\d{1,10})/io:(wchar|write_bytes): (\d{1,19})")
 _MEMORY = regex(r"/proc/(\d{1,10})/status:VmRSS:\s{0,20}(\d{1,15})")  # KiB
@@ -150,7 +150,7 @@ def parse_file_age(text: str) -> float | None:
     """
     times = [(line.partition(" ")[0], read_whole(line.partition(" ")[2])) for line in text.splitlines()]
     now = next((time for kind, time in times if kind == "now" and time), 0)
-    newest = max((time for kind, time in times if kind == "file" and time and time <= now + _CLOCK_SKEW), default=0)
+    newest = max((time for kind, time in times if kind == "file" and time and time <= now + CLOCK_SKEW), default=0)
     return max(0.0, float(now - newest)) if newest and now else None
 
 

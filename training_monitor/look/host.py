@@ -9,7 +9,7 @@ from functools import lru_cache
 from training_monitor.core.errors import ParseError, ToolNotFound, TrainingMonitorError
 from training_monitor.core.models import GpuProcess, GpuTable, Question, Reply
 from training_monitor.core.reports import GpuProcessReport, GpuReport, report_of
-from training_monitor.core.units import average
+from training_monitor.core.units import average, seconds_since
 from training_monitor.look.nvidia_smi import (
     GPU_FIELDS,
     GPU_FIELDS_MINIMAL,
@@ -176,6 +176,6 @@ def _read_memory(text: str) -> float | None:
 
 
 def _read_age(text: str) -> float | None:
-    """Return the seconds since the log was written to; 0 for a time in the future."""
+    """Return the seconds since the log was written to."""
     found = re.search(r"^written (\d{1,12}) now (\d{1,12})$", text, re.MULTILINE)
-    return max(0.0, float(int(found[2]) - int(found[1]))) if found else None
+    return seconds_since(float(found[1]), float(found[2])) if found else None

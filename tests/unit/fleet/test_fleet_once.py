@@ -41,8 +41,8 @@ def test_one_that_failed_says_its_error_or_that_processes_were_killed_for_memory
     found = once(STEPS, 660, pid=None, oom=1).health()
     assert found.level == "error"
     assert found.reason == (
-        "failed at step 40 of 200 without a message, probably killed; the kernel has killed 1 process there for lack of "
-        "memory, at an unknown time"
+        "failed at step 40 of 200 without a message, probably killed; the kernel has killed 1 process there for lack "
+        "of memory, at an unknown time"
     )
 
 

@@ -18,6 +18,7 @@ def steps(first: int, last: int) -> str:
 def test_a_first_read_gives_what_is_shown_and_a_pane_that_is_gone_is_missing() -> None:
     new = read(steps(1, 5) + " 40%|####      |")
     assert (new.text, new.partial, new.age) == (steps(1, 5).replace("  \n", "\n"), " 40%|####      |", 4.0)
+    assert [read(steps(1, 3), age=age).age for age in (-5, -7200)] == [0.0, None]
     question = source_named(f"{TERMINAL}/dev/pts/7", "pane").read(None, 0)
     assert question.parse(Reply("state=missing\n", 0, 0.1)).missing
 

@@ -29,7 +29,8 @@ def test_used_memory_is_that_of_the_container_where_its_limit_is_nearer() -> Non
 def test_the_age_of_a_log_is_by_the_clock_there_and_what_is_odd_is_not_known() -> None:
     for said, age in [
         ("written 1000 now 1600", 600.0),
-        ("written 1000 now 900", 0.0),
+        ("written 1000 now 990", 0.0),
+        ("written 1000 now 900", None),
         ("written  now 1600", None),
         ("", None),
     ]:
