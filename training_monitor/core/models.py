@@ -253,7 +253,8 @@ class NewLog(PublicValue):
     the request is returned. `age` is the seconds since the last write, by the target's clock, and `changed` those since
     anything of the file changed (its ctime); `path` is the file.
     `lost` is the start and the end (epoch seconds) of a period whose output is no longer stored. `by_lines` is true if
-    the source stores output by whole lines, or by parts of some KiB of a long line.
+    the source stores output by whole lines, or by parts of some KiB of a long line. `wrote_at` is the time of the last
+    write (epoch seconds), by the target's clock, if `age` is by that of this machine.
     """
 
     text: str = field(repr=False)
@@ -268,6 +269,7 @@ class NewLog(PublicValue):
     left_bytes: int = 0
     lost: tuple[float, float] | None = None
     by_lines: bool = False
+    wrote_at: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

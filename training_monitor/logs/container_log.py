@@ -84,6 +84,7 @@ def _parse(reply: Reply, cursor: LogCursor | None, limit_bytes: int, label: str)
         reset=reset,
         most=limit_bytes,
         age=seconds_since(wrote, now),
+        wrote_at=wrote,
         path=label,
         lost=lost,
         by_lines=True,

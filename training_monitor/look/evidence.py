@@ -58,6 +58,7 @@ class Evidence:
         boot: the boot's id. awake_seconds: time since boot without the time the machine was suspended, unaffected by
             clock changes: what the first processor spent in all states. It may be some per mille off where time is
             stolen from a virtual machine; None where the kernel does not count it.
+        clock: the time on the target, in epoch seconds.
         process: `PID START BOOT` of the oldest root. runtime: seconds since it began.
     """
 
@@ -72,6 +73,7 @@ class Evidence:
     oom_kills: int | None = None
     boot: str | None = None
     awake_seconds: float | None = None
+    clock: float | None = None
     process: str | None = None
     runtime: float | None = None
     memory_bytes: int | None = None
@@ -104,6 +106,7 @@ def parse_evidence(text: str) -> Evidence:
         oom_kills=read_whole(fields.get("oom")),
         boot=fields.get("boot") or None,
         awake_seconds=awake if 0 < awake < _MOST_AWAKE else None,
+        clock=read_number(fields.get("clock")),
     )
     if not running:
         return seen

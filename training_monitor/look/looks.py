@@ -25,7 +25,7 @@ from training_monitor.core.models import (
     Reply,
 )
 from training_monitor.core.results import PodState
-from training_monitor.core.units import format_local
+from training_monitor.core.units import format_local, seconds_since
 from training_monitor.core.values import CheckpointListing, Observation, WatchedJob
 from training_monitor.jobs.jobs import is_ray_job, look_questions, read_look, said_by
 from training_monitor.jobs.kinds import kind_of
@@ -319,6 +319,8 @@ def read_watch(
         begin, end = (format_local(at, "%m-%d %H:%M:%S") for at in new.lost)
         errors.append(f"its output from {begin} to {end} is no longer available")
     seen: Evidence = evidence.value or Evidence()
+    if new and new.wrote_at is not None and seen.clock is not None:
+        new = replace(new, age=seconds_since(new.wrote_at, seen.clock))
     mine = gpus_behind(gpus, (*(process.pids if process else ()), *seen.pids))
     utilization, power = gpu_load(mine)
     found = (checkpoints.value if checkpoints else None) or CheckpointListing(())

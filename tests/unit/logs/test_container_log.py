@@ -49,6 +49,8 @@ def test_a_first_read_gives_the_end_with_its_age_up_to_its_limit() -> None:
     new = read(Cluster(lines(*((f"{second:02}", f"line {second}") for second in range(60)))), limit=20)
     assert new.text == "line 58\nline 59\n" and new.skipped_bytes > 0
     assert read(Cluster("2030-01-01T12:00:30.000000001+02:00 a\n")).age == pytest.approx(30.0)
+    new = read(Cluster(lines(("30", "a"))), now=NOON - 3600)
+    assert (new.age, new.wrote_at) == (None, NOON + 30)
 
 
 def test_a_line_is_given_once_also_among_lines_of_one_time() -> None:

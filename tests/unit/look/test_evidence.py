@@ -57,6 +57,7 @@ def test_without_processes_or_permission_nothing_of_them_is_known() -> None:
     assert found == Evidence(processes=0, oom_kills=1, boot="b0", awake_seconds=500.0)
     found = reply(HEAD, ROOT)
     assert found.written_bytes is None and found.cpu_seconds == 2.0
+    assert reply("boot=\nhz=100\nawake=0\nclock=1750000000").clock == 1_750_000_000.0
     assert reply("boot=\nhz=100\nawake=0").processes is None
     assert reply("boot=\nhz=100\nawake=0").awake_seconds is None
 

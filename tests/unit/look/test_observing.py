@@ -62,6 +62,14 @@ def test_a_step_is_as_old_as_the_log_only_where_it_was_written_last() -> None:
     assert observe_job(JobView("j", JobStatus.UNKNOWN), NOW) == Observation(NOW, None)
 
 
+def test_the_age_of_a_container_log_is_by_the_clock_of_its_node() -> None:
+    job, new = WatchedJob(log_file="container:"), NewLog("step 5/100\n", None, age=7200.0, wrote_at=NOW)
+    for clock, age in [(NOW + 30, 30.0), (NOW - 30, 0.0), (NOW - 900, None), (None, 7200.0)]:
+        answers = [Answer("gpu", None), Answer("evidence", Evidence(clock=clock)), Answer("log", new)]
+        look = read_watch(job, [*answers, Answer("process", None)], with_log=True)
+        assert look.log and look.log.age == age
+
+
 def test_a_bar_is_held_back_where_its_log_comes_by_lines() -> None:
     def is_held(text: str, **of_log: Any) -> bool:
         return observation_of(Look(log=NewLog("", None, **of_log)), Progress(), text, NOW, first=False).bar_held

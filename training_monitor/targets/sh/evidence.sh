@@ -48,6 +48,7 @@ look() {
   { read -r _; read -r _ t1 t2 t3 t4 t5 t6 t7 t8 _; } </proc/stat
   echo "awake=$((t1 + t2 + t3 + t4 + t5 + t6 + t7 + t8))"
   show_uptime up
+  echo "clock=$(date +%s)"
   find_training
   echo "roots=$named"
   [ -z "$all" ] || echo table=read
