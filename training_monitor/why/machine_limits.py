@@ -55,7 +55,7 @@ def parse_memory_kills(text: str) -> Surroundings:
         return Surroundings()
     what = (
         f"the kernel has killed {plural(count, 'process', 'processes')} of this cgroup because memory ran out "
-        "(oom_kill)"
+        "(oom_kill), at an unknown time"
     )
     return Surroundings((finding("oom_kill", what),))
 
