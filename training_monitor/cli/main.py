@@ -170,6 +170,11 @@ def _suggest_target(args: Namespace, status: int) -> None:
         meant = meant_target(target, args.namespace)
         if names := [meant] if meant else pods_like(target, args.namespace) if is_missing else []:
             hint(f"did you mean {' or '.join(names)}?")
+        if is_missing:
+            from training_monitor.targets.target import parse_target
+
+            for job in parse_target(target, namespace=args.namespace).find_suspended():
+                hint(f"{job} is suspended, and has no pods until it is resumed, or admitted by its queue")
 
 
 def _refuse_defect(error: Exception, args: Namespace) -> int:

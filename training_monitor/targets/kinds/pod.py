@@ -36,6 +36,16 @@ _OF_ONE_TRAINING = (
     "job-name",
     "app.kubernetes.io/instance",
 )
+# Kinds of which an object may be suspended, and then has no pods.
+_MAY_BE_SUSPENDED = (
+    "jobs.batch",
+    "rayjobs.ray.io",
+    "rayclusters.ray.io",
+    "jobsets.jobset.x-k8s.io",
+    "trainjobs.trainer.kubeflow.org",
+    "pytorchjobs.kubeflow.org",
+    "mpijobs.kubeflow.org",
+)
 _MAY_HAVE_ENDED = regex(
     r"container not found|CONTAINER_EXITED|cannot exec in a stopped container|does not have a host assigned"
     r"|no running task found|is not (?:created or )?running|pod does not exist|is waiting to start: "
@@ -180,6 +190,21 @@ class PodTarget(Target):
         if key is None:
             return own
         return self.list_pods(selector=f"{key}={labels[key]}", transport=transport, timeout=timeout / 2)
+
+    def find_suspended(self, transport: Transport | None = None) -> tuple[str, ...]:
+        from training_monitor.targets.asking import side_by_side
+
+        words = (self.name, "-n", self.namespace, "-o", "jsonpath={.spec.suspend}{.spec.runPolicy.suspend}")
+        calls = [
+            partial(self._kubectl, "get", kind, *words, transport=transport, timeout=_SECONDS)
+            for kind in _MAY_BE_SUSPENDED
+        ]
+        answers = zip(_MAY_BE_SUSPENDED, side_by_side(calls))
+        return tuple(
+            f"{kind.partition('.')[0].removesuffix('s')} {self.name}"
+            for kind, answer in answers
+            if isinstance(answer, CommandResult) and answer.stdout.strip() == "true"
+        )
 
     def find_replacement(
         self, labels: Mapping[str, str], transport: Transport | None, ended_at: float | None = None
