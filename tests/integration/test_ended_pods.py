@@ -131,7 +131,14 @@ def test_what_can_no_longer_be_asked_says_how_it_ended(command: str, train: Pod)
 def test_a_pod_that_cannot_start_says_why_and_what_to_do(kube: KubernetesApi, subtests: pytest.Subtests) -> None:
     kube.add_pod("train-0", phase="Pending", states={"main": ContainerState(waiting="ErrImageNeverPull")})
     advice = "imagePullPolicy"
-    for command, code in {"check": 1, "why": 3, "health": 1, "fleet --once": 1, "wait --timeout 1s": 3}.items():
+    for command, code in {
+        "check": 1,
+        "why": 3,
+        "health": 1,
+        "fleet --once": 1,
+        "wait --timeout 1s": 3,
+        "logs": 3,
+    }.items():
         with subtests.test(command):
             done = run_command(*command.split(), "train-0")
             assert done.returncode == code and "ErrImageNeverPull" in done.stdout + done.stderr, done

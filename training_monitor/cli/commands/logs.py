@@ -54,6 +54,8 @@ def _look(args: Namespace) -> JobView:
     monitor = JobMonitor(site.target, job)
     monitor.update()
     assert monitor.view
+    if monitor.view.pod and not monitor.view.log_known:
+        raise TrainingMonitorError(f"no log: {monitor.view.message}", hint=monitor.view.advice)
     if monitor.observations[-1].unseen_output:
         raise TrainingMonitorError(f"{job.label}: {_UNSEEN}", hint=_TO_FILE)
     return monitor.view
