@@ -63,7 +63,7 @@ def run(args: Namespace) -> int:
         say(f"{report.name or report.target}: {report.reason}")
         for error in report.errors:
             hint(f"not known: {error}")
-        for remedy in report.remedies:
+        for remedy in () if report.outcome in _EXITS else report.remedies:  # the end of a training is one line
             hint(f"try: {remedy}")
     return _exit_of(report)
 
