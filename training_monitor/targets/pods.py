@@ -34,7 +34,7 @@ _WORST = (
     _NOT_SEEN,
 )
 _OF_RUNTIME = ("CreateContainerError", "RunContainerError", "ContainerCannotRun", "StartError")  # not its program's
-_OF_IMAGE = ("ImagePullBackOff", "ErrImagePull")
+_NO_CONTAINER = (*_OF_RUNTIME, "ImagePullBackOff", "ErrImagePull")  # the cause is at the end of the message
 _MOST_SAID, _BEGIN, _END = 150, 40, 100  # characters of a message, and of its two ends
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # the annotation that kubectl obeys
 ENDED, WAITING = ("Succeeded", "Failed", "Stopped", "Ended"), ("Pending", "Suspended")  # phases
@@ -84,7 +84,10 @@ def describe_end(pod: PodState) -> str:
     reason = " ".join(filter(None, (pod.reason or pod.terminated, f"({', '.join(facts)})" if facts else "")))
     said = f"{pod.kind} {pod.name}" + (f" is {pod.phase}" if pod.phase in (*ENDED, *WAITING) else "")
     said += " and being deleted" if pod.deleting and pod.phase in WAITING else ""
-    return ": ".join(filter(None, (said, reason, pod.message)))
+    message = pod.message or ""
+    if pod.reason in _NO_CONTAINER and len(message) > _MOST_SAID:
+        message = f"{message[:_BEGIN]} ... {message[-_END:]}"
+    return ": ".join(filter(None, (said, reason, message)))
 
 
 def is_stuck(pod: PodState) -> bool:
@@ -202,9 +205,8 @@ def _reason(
     elif not worst and is_alone and conditions.get("ContainersReady", {}).get("status") == "True":
         worst = {"reason": NODE_SILENT, "message": "its node does not report to Kubernetes"}
     message = _text((worst or status).get("message"))
-    if message and worst.get("reason") in (*_OF_RUNTIME, *_OF_IMAGE):  # one error, of which the cause is at the end
+    if message and worst.get("reason") in _NO_CONTAINER:  # one error, in several lines
         message = " ".join(message.split())
-        message = message if len(message) <= _MOST_SAID else f"{message[:_BEGIN]} ... {message[-_END:]}"
     return _text(worst.get("reason")), message, meant
 
 

@@ -75,8 +75,8 @@ def test_the_error_of_a_container_runtime_is_one_line_and_the_end_of_a_log_keeps
 def test_a_long_error_of_a_runtime_or_a_registry_keeps_both_ends() -> None:
     text = 'failed to pull image "registry.example/team/llm:v3": ' + "failed to resolve reference: " * 20 + "not found"
     for reason in ("ImagePullBackOff", "StartError"):
-        said = state_of(container({"waiting": {"reason": reason, "message": text}}), phase="Pending").message or ""
-        assert len(said) < 150 and said.startswith(text[:30]) and said.endswith("not found")
+        said = describe_end(state_of(container({"waiting": {"reason": reason, "message": text}}), phase="Pending"))
+        assert len(said) < 200 and f"{reason}: {text[:30]}" in said and said.endswith("not found")
 
 
 def test_an_init_container_that_runs_is_named_and_a_sidecar_is_not() -> None:
