@@ -85,8 +85,17 @@ def test_a_state_folder_out_of_use_neither_ends_the_supervision_nor_counts(told:
     told.bench.jobs.behaviours = [Behaviour(total=3000)]
     state = Path(told.bench.folder)
     away = state.with_name("away")
-    told.bench.clock.at(200, lambda: state.rename(away))
-    told.bench.clock.at(1500, lambda: away.rename(state))
+
+    def take_away() -> None:
+        state.rename(away)
+        state.touch()  # else it would be created again
+
+    def bring_back() -> None:
+        state.unlink()
+        away.rename(state)
+
+    told.bench.clock.at(200, take_away)
+    told.bench.clock.at(1500, bring_back)
     told.run()
     assert told.kinds == ["state_unwritable", "state_writable"] and len(told.bench.jobs.starts) == 1
     assert [at for at in told.pings if 250 <= at < 1500] == []
