@@ -109,7 +109,7 @@ def test_no_look_is_given_a_word_that_changes_something() -> None:
         ("check", {"confirm": True}, "expected one of"),
         ("check", {"max_characters": 5}, "1000 to 1000000"),
         ("logs", {"target": "local", "job": "x", "tail": 1.5}, "a whole number"),
-        ("logs", {}, "target: got nothing, expected local, a pod"),
+        ("checkpoints", {"directory": "c"}, "target: got nothing, expected local, a pod"),
         ("checkpoints", {"target": "local", "directory": None}, "checkpoint folder on the target"),
         ("why", {"stacks": 1}, "true or false"),
         ("fleet", {"targets": [None]}, "a list of strings"),
