@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil, inf
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import TrainingMonitorError
@@ -27,6 +27,7 @@ MORE_SECONDS = 1.0  # after which more threads are started past slow looks
 MOST_WORDS = 500  # characters of an unexpected error
 _LEAST_PAUSE = 0.05  # before the next round, after one that took longer than the interval
 _LONGEST_WAIT = 3600.0
+_Result = TypeVar("_Result")
 
 
 class Engine:
@@ -285,6 +286,34 @@ def begin_thread(work: Callable[[], None], name: str) -> threading.Thread | None
     except TrainingMonitorError as error:
         get_logger().warning("%s", error.what)
         return None
+
+
+def finish_within(
+    seconds: float, work: Callable[[], _Result], name: str, *, break_off: Callable[[], None] | None = None
+) -> _Result:
+    """Run `work` in a thread and return its result; on timeout call `break_off` and abandon the thread.
+
+    Raises:
+        TimeoutError: `work` was not done within `seconds`.
+        Exception: whatever `work` raised.
+    """
+    import concurrent.futures
+
+    future: concurrent.futures.Future[_Result] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    start_thread(run, name)
+    try:
+        return future.result(seconds)
+    except concurrent.futures.TimeoutError:  # not the built-in TimeoutError in Python 3.10
+        if break_off:
+            break_off()
+        raise TimeoutError from None
 
 
 def wait_after(failures: int, interval: float, longest: float = LONGEST_BACKOFF) -> float:

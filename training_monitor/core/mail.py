@@ -11,10 +11,11 @@ from email.utils import formatdate, make_msgid
 from functools import partial
 
 from training_monitor.core.addresses import REQUEST_SECONDS, MailServer
+from training_monitor.core.engine import finish_within
 from training_monitor.core.errors import RestError, last_lines
 from training_monitor.core.masking import MASK
 from training_monitor.core.regex import regex
-from training_monitor.core.rest import break_off, finish_within
+from training_monitor.core.rest import break_off
 
 _CONTROL = regex(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
@@ -49,7 +50,8 @@ def send_mail(
         if attached:
             message.add_attachment(attached[1], filename=attached[0])
         clients: list[smtplib.SMTP] = []
-        finish_within(timeout, lambda: _hand_in(clients, server, message, timeout), lambda: break_off(clients))
+        hand_in = partial(_hand_in, clients, server, message, timeout)
+        finish_within(timeout, hand_in, "request", break_off=lambda: break_off(clients))
     except smtplib.SMTPResponseException as error:
         said = _said(server, error.smtp_code, error.smtp_error)
         temporary = 400 <= error.smtp_code < 500

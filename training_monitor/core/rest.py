@@ -6,7 +6,6 @@ of the environment is used for https, which it cannot read, and not for http.
 
 from __future__ import annotations
 
-import concurrent.futures
 import http.client
 import json
 import math
@@ -15,22 +14,21 @@ import socket
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.error import URLError
 from urllib.parse import unquote
 
 from training_monitor.core.addresses import REQUEST_SECONDS, check_url
-from training_monitor.core.engine import start_thread
+from training_monitor.core.engine import finish_within
 from training_monitor.core.errors import RestError
 from training_monitor.core.masking import MASK
 
 MAX_BODY_BYTES = 1024 * 1024
 _SHOWN_CHARACTERS, _KEPT_CHARACTERS = 200, 2000
 _SECRET_CHARACTERS = 12  # a part of a path of this length may be a token
-_Result = TypeVar("_Result")
 
 
 class Response(NamedTuple):
@@ -66,9 +64,12 @@ def request(
     origin = check_url(url)
     data = body if json_body is None else json.dumps(json_body).encode()
     own = {"User-Agent": "training-monitor", **({} if json_body is None else {"Content-Type": "application/json"})}
-    exchange = _Exchange(urllib.request.Request(url, data, {**own, **(headers or {})}, method=method), timeout)
+    asked = urllib.request.Request(url, data, {**own, **(headers or {})}, method=method)
+    connections: list[http.client.HTTPConnection] = []
     try:
-        answer = finish_within(timeout, exchange.ask, lambda: break_off(exchange.connections))
+        answer = finish_within(
+            timeout, lambda: _ask(asked, timeout, connections), "request", break_off=lambda: break_off(connections)
+        )
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise _no_answer(origin, error, timeout) from None  # a chained cause may show the URL
     if 200 <= answer.status < 300:
@@ -83,57 +84,28 @@ def request(
     )
 
 
-def finish_within(seconds: float, work: Callable[[], _Result], break_off: Callable[[], None]) -> _Result:
-    """Run `work` in a thread and return its result; on timeout call `break_off` and abandon the thread.
-
-    Raises:
-        TimeoutError: `work` was not done within `seconds`.
-        Exception: whatever `work` raised.
-    """
-    future: concurrent.futures.Future[_Result] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except Exception as error:
-            future.set_exception(error)
-
-    start_thread(run, "request")
-    try:
-        return future.result(seconds)
-    except concurrent.futures.TimeoutError:  # not the built-in TimeoutError in Python 3.10
-        break_off()
-        raise TimeoutError from None
+def _ask(asked: urllib.request.Request, timeout: float, connections: list[http.client.HTTPConnection]) -> Response:
+    """Make the exchange; another thread breaks it off by the list of its connections."""
+    deadline = time.monotonic() + timeout
+    # A proxy of the environment reads the headers of http requests; those of https are hidden from it.
+    proxies = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies), _Connecting(connections), _EveryStatus())
+    with opener.open(asked, timeout=timeout) as response:
+        body = b"".join(_chunks(response, deadline)).decode("utf-8", "replace")
+        return Response(response.status, {key.lower(): value for key, value in response.headers.items()}, body)
 
 
-class _Exchange:
-    """One request and its answer, which another thread can break off."""
-
-    def __init__(self, asked: urllib.request.Request, timeout: float) -> None:
-        self._asked, self._timeout = asked, timeout
-        self._deadline = time.monotonic() + timeout
-        self.connections: list[http.client.HTTPConnection] = []
-
-    def ask(self) -> Response:
-        # A proxy of the environment reads the headers of http requests; those of https are hidden from it.
-        proxies = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
-        handlers = urllib.request.ProxyHandler(proxies), _Connecting(self.connections), _EveryStatus()
-        opener = urllib.request.build_opener(*handlers)
-        with opener.open(self._asked, timeout=self._timeout) as response:
-            body = b"".join(self._chunks(response)).decode("utf-8", "replace")
-            return Response(response.status, {key.lower(): value for key, value in response.headers.items()}, body)
-
-    def _chunks(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
-        size = 0
-        while chunk := response.read1(65536):
-            size += len(chunk)
-            if size > MAX_BODY_BYTES:
-                raise OSError(None, f"the response is longer than {MAX_BODY_BYTES} bytes")
-            if time.monotonic() > self._deadline:
-                raise TimeoutError
-            yield chunk
-        if response.length:
-            raise http.client.IncompleteRead(b"")
+def _chunks(response: http.client.HTTPResponse, deadline: float) -> Iterator[bytes]:
+    size = 0
+    while chunk := response.read1(65536):
+        size += len(chunk)
+        if size > MAX_BODY_BYTES:
+            raise OSError(None, f"the response is longer than {MAX_BODY_BYTES} bytes")
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        yield chunk
+    if response.length:
+        raise http.client.IncompleteRead(b"")
 
 
 def break_off(connections: Iterable[Any]) -> None:

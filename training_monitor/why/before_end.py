@@ -10,13 +10,12 @@ import gzip
 import json
 import os
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from training_monitor.core.engine import start_thread
+from training_monitor.core.engine import finish_within
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.logger import get_logger
 from training_monitor.core.masking import redact
@@ -44,10 +43,12 @@ def explain_before_end(
     """Take the roll call of a training that is to be ended, keep it, and return what it says; never raises for it."""
     at = site.clock.time()
     try:
-        told = _within(partial(_call_roll, site, job, timeout - _RESERVE), timeout)
+        told = finish_within(timeout, partial(_call_roll, site, job, timeout - _RESERVE), "roll call")
         kept = keep(told, at, job, store)
     except Exception as error:  # a hang must be ended, whatever happens to its explanation
         what = error.what if isinstance(error, TrainingMonitorError) else f"{type(error).__name__}: {text_of(error)}"
+        if isinstance(error, TimeoutError):
+            what = f"no answer within {timeout:g} s"
         text = redact(f"The cause of the hang is unknown, because the roll call failed: {what}")[:MOST_TEXT]
         kept = KeptRollCall(at, text, job_id=job.job_id)
     with suppress(TrainingMonitorError):  # the state folder is full: the caller has the text
@@ -65,25 +66,6 @@ def _call_roll(site: Site, job: WatchedJob, timeout: float) -> Explained:
     site = site.at(place)
     meant = find_one_at(site, timeout=_SHARE_OF_FINDING * timeout)
     return call_roll(site, meant, timeout=end - site.clock.monotonic())
-
-
-def _within(call: Callable[[], Explained], timeout: float) -> Explained:
-    """Call in a thread, and raise TrainingMonitorError if there is no result in time: the thread is left behind."""
-    done, results = threading.Event(), list[Explained | BaseException]()
-
-    def run() -> None:
-        try:
-            results.append(call())
-        except BaseException as error:
-            results.append(error)
-        done.set()
-
-    start_thread(run, "roll call")
-    done.wait(timeout)
-    result = results[0] if results else TrainingMonitorError(f"no answer within {timeout:g} s")
-    if isinstance(result, BaseException):
-        raise result
-    return result
 
 
 def keep(told: Explained, at: float, job: WatchedJob, store: Store) -> KeptRollCall:
