@@ -46,6 +46,7 @@ def _by_sign(forms: Iterable[_Form]) -> dict[str, list[_Form]]:
 
 _ORIGIN = regex(r"[a-z][a-z0-9+.-]{0,20}://[^/?#@\s]*/?", re.IGNORECASE)  # of a service: where, but no secret
 _SETTING = regex(r"(-{0,2}([\w.-]{1,100})=)(.+)", re.DOTALL)  # a word of a command
+_UNRESERVED = regex(r"[A-Za-z0-9_.~-]*")  # characters that are in URLs as they are
 _PIECE = 65536  # characters of a text that are split into words at once
 _BEFORE = 300  # characters in front of a secret that are searched
 _CONTEXTS = _by_sign(each for contexts in CONTEXTS.values() for each in contexts)
@@ -75,27 +76,21 @@ def keep_secret(*values: str | None) -> None:
 
 
 def _can_be_found(value: str) -> bool:
-    return len(value) >= LEAST_SECRET or (len(value) >= 5 and _is_mixed(value))
-
-
-def _is_mixed(value: str) -> bool:
-    return bool(re.search(r"\d", value)) and bool(re.search(r"[A-Za-z]", value))
+    is_mixed = re.search(r"\d", value) and re.search(r"[A-Za-z]", value)
+    return len(value) >= (5 if is_mixed else LEAST_SECRET)
 
 
 def _spellings(value: str) -> Iterator[str]:
     """Yield a value as it is, as in URLs, and as in JSON."""
     yield value
-    yield _percent_encoded(value)
+    if not _UNRESERVED.fullmatch(value):
+        from urllib.parse import quote
+
+        yield quote(value, safe="", errors="replace")
     if not (value.isascii() and value.isprintable()) or '"' in value or "\\" in value:
         import json
 
         yield from (json.dumps(value, ensure_ascii=ascii)[1:-1] for ascii in (True, False))
-
-
-def _percent_encoded(text: str) -> str:
-    """Return what `urllib.parse.quote(text, safe="")` returns, which takes long to import."""
-    kept = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
-    return "".join(chr(each) if each in kept else f"%{each:02X}" for each in text.encode("utf-8", "replace"))
 
 
 def secrets_of(env: Mapping[str, str]) -> list[str]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 from training_monitor.core.regex import regex
@@ -78,13 +77,13 @@ _OTHER_NAMES = (
     r"webhook|auth(?!or(?!iz)|ent|_?sock)|cookie|dsn"
     r"|(?:^|(?<!public)[_.-])(?:key|pat|pass|pw)(?:$|[_.-](?!id))"
 )
-_NOT_OF_VALUES = (  # what such a name may end in without being that of a secret
+_NOT_OF_VALUES = regex(  # what such a name may end in without being that of a secret
     r"(?:[_.-]|(?<=[a-z]))(?:file|path|dir|directory|sock|name|type|mode|method|stdin|algo|budget|provider|policy"
     r"|strategy|used|env|count|length|len|limit|size|format|parallelism"
     r"|(?<!webhook_)ur[il]|expiry|expires|ttl|version|status)s?\Z"
 )
 _TEXTS_OF_NAMES = ("pass", "token", "secret", "key", "pw", "auth", "credential", "cookie", "webhook", "dsn", "pat")
-_SECRET_NAME = (
+_SECRET_NAME = regex(
     "|".join(before + name + _NO_NAMES.get(name, "") + after for name, (after, before) in NAMES.items())
     + f"|{_OTHER_NAMES}"
 )
@@ -92,12 +91,6 @@ _CLEARLY_SECRET = regex("|".join(b + n + _NO_NAMES.get(n, "") + a for n, (a, b) 
 _OPENERS = {")": "(", "]": "[", "}": "{", "`": "`"}
 _IS_PASSWORD = regex(r"pass(?:w|phr|c)|secret")
 _CAMEL = regex(r"(?<=[a-z0-9])(?=[A-Z])")
-
-
-@cache
-def _name_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compile the patterns of secret names and of others; `_TEXTS_OF_NAMES` has ruled out most names before."""
-    return re.compile(_SECRET_NAME), re.compile(_NOT_OF_VALUES)
 
 
 def is_secret_name(name: str) -> bool:
@@ -113,8 +106,7 @@ def is_secret_name(name: str) -> bool:
         return False
     if name[-200:] not in (lower, lower.upper()):
         lower = _CAMEL.sub("_", name[-200:]).lower()
-    secret, other = _name_patterns()
-    return bool(secret.search(lower)) and not other.search(lower)
+    return bool(_SECRET_NAME.search(lower)) and not _NOT_OF_VALUES.search(lower)
 
 
 def is_secret(name: str, value: str) -> bool:
