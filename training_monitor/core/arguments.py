@@ -13,7 +13,8 @@ import numbers
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.units import known_number
@@ -151,7 +152,7 @@ def _fault(value: object, kind: Any, name: str) -> Fault:
     if hasattr(kind, "__metadata__"):
         words = next((each.expected for each in kind.__metadata__ if hasattr(each, "expected")), None)
         return (fault := _fault(value, parts[0], name)) and (words or fault)
-    if _is_union(kind):
+    if origin in (Union, UnionType):
         faults = [_fault(value, part, name) for part in parts]
         return None if None in faults else " or ".join(dict.fromkeys(fault for fault in faults if fault))
     if origin is not None:
@@ -177,13 +178,6 @@ def _is_like(value: object, kind: type) -> bool:
     """Return whether a value of another class has something of what a class offers: callers bring their own."""
     names = [each for each in vars(kind) if not each.startswith("_")]
     return not isinstance(value, (type, *_PLAIN)) and any(hasattr(value, each) for each in names)
-
-
-def _is_union(kind: Any) -> bool:
-    import types
-    from typing import Union
-
-    return isinstance(kind, types.UnionType) or get_origin(kind) is Union
 
 
 def _generic_fault(value: object, origin: Any, parts: tuple[Any, ...], name: str) -> Fault:
