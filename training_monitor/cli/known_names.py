@@ -111,6 +111,8 @@ def _ssh_targets() -> Iterator[str]:
 
 def _ssh_hosts(file: str) -> Iterator[str]:
     """Yield the hosts of an ssh configuration and of the files that it includes, each file once."""
+    from glob import glob
+
     waiting, read = [file], set[str]()
     while waiting and len(read) < MOST_FILES:
         file = waiting.pop(0)
@@ -120,7 +122,7 @@ def _ssh_hosts(file: str) -> Iterator[str]:
         hosts, included = read_ssh_config(_text(file))
         yield from hosts
         for pattern in included:
-            waiting += _matches(os.path.join(os.path.expanduser("~/.ssh"), os.path.expanduser(pattern)))
+            waiting += sorted(glob(os.path.join(os.path.expanduser("~/.ssh"), os.path.expanduser(pattern))))
 
 
 def read_ssh_config(text: str) -> tuple[list[str], list[str]]:
@@ -139,14 +141,6 @@ def _text(file: str) -> str:
     with suppress(OSError), open(file, encoding="utf-8", errors="replace") as opened:
         return opened.read(MOST_BYTES)
     return ""
-
-
-def _matches(pattern: str) -> list[str]:
-    if not {*"*?["} & {*pattern}:
-        return [pattern]
-    from glob import glob
-
-    return sorted(glob(pattern))
 
 
 KINDS: Mapping[str, Callable[[], Iterable[str]]] = {
