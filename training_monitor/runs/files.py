@@ -261,15 +261,15 @@ def unread_run(files: RunFiles, before: Run | None, error: str) -> Run:
     return replace(before or files.unread(), error=error[:_MAX_ERROR])
 
 
-def write_atomically(path: str | os.PathLike[str], text: str, *, mode: int = 0o644, public: bool = False) -> None:
+def write_atomically(path: str | os.PathLike[str], text: str, *, public: bool = False) -> None:
     """Replace a file by one with this text: a reader sees either the old one or the new one, whole.
 
-    The new one is written beside it, with this mode minus the umask, and removed on failure. A `public` one is readable
+    The new one is written beside it, with mode 0644 minus the umask, and removed on failure. A `public` one is readable
     for all users whatever the umask, and on the disk before it takes the place of the old one. Raises OSError.
     """
     path = os.fspath(path)
     temporary = temporary_beside(path)
-    write_new(temporary, text, mode=mode, public=public)
+    write_new(temporary, text, public=public)
     try:
         os.replace(temporary, path)
     except BaseException:
@@ -278,13 +278,13 @@ def write_atomically(path: str | os.PathLike[str], text: str, *, mode: int = 0o6
         raise
 
 
-def write_new(path: str, text: str, *, mode: int = 0o644, public: bool = False) -> None:
-    """Create a file with this text, with this mode minus the umask; remove it if the write fails. Raises OSError.
+def write_new(path: str, text: str, *, public: bool = False) -> None:
+    """Create a file with this text, with mode 0644 minus the umask; remove it if the write fails. Raises OSError.
 
     A `public` file is readable for all users, and on the disk when this returns.
     """
     data = memoryview(text.encode("utf-8", "backslashreplace"))  # in JSON, this escape stands for a lone surrogate
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         try:
             while data:
@@ -311,15 +311,9 @@ def read_text(path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES) -> str:
     return read_file(path, limit)[0]
 
 
-def read_file(
-    path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES, *, state: os.stat_result | None = None
-) -> tuple[str, os.stat_result]:
-    """Read a file like `read_text`, and return its text with the state of exactly the file that was read.
-
-    Args:
-        state: a fresh os.stat of the path, to save another one.
-    """
-    _check_regular(os.stat(path) if state is None else state, path)
+def read_file(path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES) -> tuple[str, os.stat_result]:
+    """Read a file like `read_text`, and return its text with the state of exactly the file that was read."""
+    _check_regular(os.stat(path), path)
     file, state = _open_regular(path)
     try:
         data = os.read(file, min(state.st_size, limit) + 1)

@@ -170,10 +170,10 @@ def _look_at(files: RunFiles, before: KnownRun[_Signature] | None) -> KnownRun[_
         before = None
     last = before.run if before else None
     try:
-        state, control = os.stat(files.progress_path), _signature(files.control_path)
-        if before and before.progress == _as_signature(state) and before.control == control:
+        progress, control = _as_signature(os.stat(files.progress_path)), _signature(files.control_path)
+        if before and before.progress == progress and before.control == control:
             return before
-        text, state = read_file(files.progress_path, state=state)
+        text, state = read_file(files.progress_path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
