@@ -65,10 +65,12 @@ def with_gpus(machine: MachineSample, memory: GpuMemory) -> MachineSample:
 
 
 class GpuReader:
-    """A reader that asks at most every INTERVAL seconds, when `latest` is called, and never twice at once."""
+    """A reader that asks at most every `interval` seconds, when `latest` is called, and never twice at once."""
 
-    def __init__(self, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._transport, self._clock = transport or LocalTransport(), clock
+    def __init__(
+        self, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK, interval: float = INTERVAL
+    ) -> None:
+        self._transport, self._clock, self._interval = transport or LocalTransport(), clock, interval
         self._lock = threading.Lock()
         self._is_asking = False
         self._has_asked = threading.Event()  # set after the first question, whatever the result
@@ -94,7 +96,7 @@ class GpuReader:
             self._has_asked.set()
 
     def _begin(self, now: float) -> None:
-        self._is_asking, self._next = True, now + INTERVAL
+        self._is_asking, self._next = True, now + self._interval
         try:
             start_thread(self._ask, "nvidia-smi")
         except TrainingMonitorError as error:
@@ -102,18 +104,18 @@ class GpuReader:
             self._has_asked.set()
 
     def _ask(self) -> None:
-        answer, interval = None, INTERVAL
+        answer, pause = None, 0.0
         said = f"nvidia-smi has not responded for {OLDEST:g} s"
         try:
             answer = ask_gpu_memory(self._transport)
         except ToolNotFound:
-            said, interval = "nvidia-smi is not installed here", INTERVAL_WITHOUT
+            said, pause = "nvidia-smi is not installed here", INTERVAL_WITHOUT
         except (TrainingMonitorError, OSError, RuntimeError) as error:  # RuntimeError: no thread to read the output
             said = str(error)[:300]
         with self._lock:
             now = self._clock.monotonic()
             self._is_asking, self._error = False, said
-            self._next = max(self._next, now + interval if interval > INTERVAL else now)
+            self._next = max(self._next, now + pause)
             if answer:
                 self._answer, self._answered = answer, now
         self._has_asked.set()
@@ -144,13 +146,11 @@ class OwnResourceReader:
 
     def __init__(self, *, transport: Transport | None, clock: Clock) -> None:
         self._clock = clock
-        self._gpus = GpuReader(transport=transport, clock=clock)
+        self._gpus = GpuReader(transport=transport, clock=clock, interval=GPU_INTERVAL)
         self._ticks = float(os.sysconf("SC_CLK_TCK"))
         self._looked: float | None = None
         self._process: ProcessSample | None = None
         self._threads: dict[tuple[int, int], int] = {}
-        self._gpu_mib: float | None = None
-        self._ask_gpu, self._asked = clock.monotonic(), 0
 
     def look(self) -> tuple[OwnResources, Busiest]:
         """Read this process, in the calling thread; nvidia-smi answers in its own thread, for a later look."""
@@ -163,17 +163,11 @@ class OwnResourceReader:
         busiest = self._busiest(threads, passed)
         self._looked, self._process = now, process
         self._threads = {(thread.pid, thread.start_ticks): thread.cpu_ticks for thread in threads}
-        if now >= self._ask_gpu:
-            self._look_at_gpu(now, pid)
-        if process is None:
-            return OwnResources(gpu_mib=self._gpu_mib), busiest
-        return OwnResources(cpu, process.rss_bytes, self._gpu_mib, process.threads), busiest
-
-    def _look_at_gpu(self, now: float, pid: int) -> None:
-        """Take the answer to the previous question, and ask again: soon at first, so that a value is known early."""
         memory = self._gpus.latest().by_pid
-        self._gpu_mib = None if memory is None else memory.get(pid)
-        self._ask_gpu, self._asked = now + (GPU_INTERVAL if self._asked else INTERVAL), self._asked + 1
+        gpu_mib = None if memory is None else memory.get(pid)
+        if process is None:
+            return OwnResources(gpu_mib=gpu_mib), busiest
+        return OwnResources(cpu, process.rss_bytes, gpu_mib, process.threads), busiest
 
     def _busiest(self, threads: tuple[ProcessSample, ...], passed: float) -> Busiest:
         if passed <= 0:
