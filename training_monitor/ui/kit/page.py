@@ -161,6 +161,12 @@ def fact(
     return [[(label, name_style), (line, style)] for label, line in zip(labels, lines, strict=True)]
 
 
+def flowed(name: str, segments: Body, view: View, least: int = LABEL) -> list[Sequence[Piece]]:
+    """Format a name in so many cells, and beside it segments, none of them broken, on as many lines as they need."""
+    rows = flow(segments, max(1, view.width - least), len(segments), view.glyphs)
+    return [[(fit("" if number else name, least, view.glyphs), "dim"), *row] for number, row in enumerate(rows)]
+
+
 def question(view: V, title: str, body: Body) -> Frame[V]:
     """Draw a confirmation: the phrase to type, and below it what would be done."""
     ask = f"To confirm, type   {view.phrase}   and press Enter."

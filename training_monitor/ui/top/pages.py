@@ -23,7 +23,7 @@ from training_monitor.runs.values import (
     Variable,
 )
 from training_monitor.ui.kit.charts import draw_curve
-from training_monitor.ui.kit.page import LABEL, fact, newest_first, page, question, wrapped
+from training_monitor.ui.kit.page import LABEL, fact, flowed, newest_first, page, question, wrapped
 from training_monitor.ui.kit.text import (
     MOST_CHARACTERS,
     NOT_KNOWN,
@@ -34,8 +34,6 @@ from training_monitor.ui.kit.text import (
     cells,
     clip_middle,
     fill,
-    fit,
-    flow,
     format_date,
     format_memory,
     format_moment,
@@ -134,20 +132,14 @@ def _about(row: RunRow, snapshot: RunsSnapshot, view: TopView) -> list[Sequence[
         body += fact("verdict", f"{state}{verdict.reason}", view)
     body += [line for remedy in verdict.remedies for line in fact("try", remedy, view)]
     numbers = (("progress", progress_line(row)), ("resources", resource_line(row)), *_times(run))
-    body += [line for name, text in numbers for line in _flowed(name, text, view)]
+    for name, text in numbers:
+        body += flowed(name, [[(view.safe(each), "")] for each in text.split("  ")], view)
     body += [line for name, text in _facts(row, snapshot) if text for line in fact(name, text, view)]
     body += [[("metrics", "bold")]] if run.metrics else []
     names = {name: f"  {view.safe(name)}" for name in run.metrics}
     label = max(LABEL, min(view.width // 2, max(map(cells, names.values()), default=0) + 1))
     metrics = ((text, _metric(run, name, view, label)) for name, text in names.items())
     return body + [line for name, text in metrics for line in fact(name, text, view, least=label)]
-
-
-def _flowed(name: str, text: str, view: TopView) -> list[Sequence[Piece]]:
-    """Format a name, and beside it values with two spaces between, none of them broken."""
-    values = [[(view.safe(each), "")] for each in text.split("  ")]
-    rows = flow(values, view.width - LABEL, len(values), view.glyphs)
-    return [[(fit("" if number else name, LABEL, view.glyphs), "dim"), *row] for number, row in enumerate(rows)]
 
 
 def _metric(run: Run, name: str, view: TopView, label: int) -> str:

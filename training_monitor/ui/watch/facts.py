@@ -18,12 +18,11 @@ from training_monitor.core.units import (
 from training_monitor.core.values import CheckpointListing
 from training_monitor.logs.job_progress import format_position, job_progress
 from training_monitor.ui.kit.gpus import NARROW, gpu_line, is_odd
-from training_monitor.ui.kit.page import LABEL, fact, wrapped
+from training_monitor.ui.kit.page import LABEL, fact, flowed, wrapped
 from training_monitor.ui.kit.text import (
     NOT_KNOWN,
     Piece,
     fit,
-    flow,
     format_bar,
     format_moment,
     format_number,
@@ -295,6 +294,4 @@ def _fact(name: str, text: object, view: WatchView, *, style: str = "") -> Body:
 
 
 def _flowed(name: str, segments: Sequence[Sequence[Piece]], view: WatchView) -> Body:
-    """Lay out segments beside a name, on as many lines as they need."""
-    rows = flow(segments, max(1, view.width - _label(view)), len(segments), view.glyphs)
-    return [_labelled("" if number else name, row, view) for number, row in enumerate(rows)]
+    return flowed(name, segments, view, _label(view))
