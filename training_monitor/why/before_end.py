@@ -10,6 +10,8 @@ import gzip
 import json
 import os
 import re
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -136,15 +138,10 @@ def remove_old(training: str) -> None:
         folder = os.path.join(training, name)
         if name in kept or (name.endswith(".new") and _is_young(folder)):
             continue
-        with suppress(OSError):
-            for each in os.listdir(folder):
-                os.unlink(os.path.join(folder, each))
-            os.rmdir(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_young(folder: str) -> bool:
-    import time
-
     try:
         return time.time() - os.stat(folder).st_mtime < 3600
     except OSError:
