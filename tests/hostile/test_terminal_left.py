@@ -24,7 +24,7 @@ CHILD = """
 import os, signal, sys, threading
 from training_monitor.ui.kit import terminal as kit
 how = sys.argv[1]
-with kit.open_terminal(mouse=True) as terminal:
+with kit.open_terminal() as terminal:
     if how == "drawing":
         terminal.draw((((object(), ""),),))
     terminal.draw(((("it is here", ""),),))

@@ -24,7 +24,7 @@ from training_monitor.ui.kit.terminal import open_terminal
 
 heard = open(sys.argv[1], "a", buffering=1)
 print("before", flush=True)
-with open_terminal(mouse="mouse" in sys.argv) as terminal:
+with open_terminal() as terminal:
     heard.write("ready\\n")
     while (names := terminal.keys(1.0)) is not None:
         terminal.draw((((f"{names} shown", ""),),))
@@ -44,9 +44,9 @@ ON, OFF = [b"\x1b[?1000h", b"\x1b[?1006h"], [b"\x1b[?1006l", b"\x1b[?1000l"]
 class Pty:
     """A process in a terminal of its own that opens the screen, and writes down the names of the keys it hears."""
 
-    def __init__(self, folder: Path, *words: str, term: str = "xterm-256color", run: str = "exec {}") -> None:
+    def __init__(self, folder: Path, *, term: str = "xterm-256color", run: str = "exec {}") -> None:
         self._heard, self.output = folder / "heard", b""
-        command = [sys.executable, "-c", CHILD, str(self._heard), *words]
+        command = [sys.executable, "-c", CHILD, str(self._heard)]
         self.pid, self._master = pty.fork()
         if self.pid == 0:
             environ = {**os.environ, "TERM": term, "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT)}
@@ -91,8 +91,8 @@ class Pty:
 def opened(tmp_path: Path) -> Iterator[Callable[..., Pty]]:
     found: list[Pty] = []
 
-    def start(*words: str, **how: str) -> Pty:
-        found.append(Pty(tmp_path, *words, **how))
+    def start(**how: str) -> Pty:
+        found.append(Pty(tmp_path, **how))
         found[-1].hears("ready")
         return found[-1]
 
@@ -147,7 +147,7 @@ def test_a_terminal_that_is_gone_ends_it(opened: Callable[..., Pty]) -> None:
 
 @pytest.mark.parametrize("term", ["xterm-256color", "screen-256color"])
 def test_the_mouse_is_switched_on_inside_the_screen_and_off_with_it(opened: Callable[..., Pty], term: str) -> None:
-    screen = opened("mouse", term=term)
+    screen = opened(term=term)
     screen.press(b"\x1b[<0;11;5M", b"\x1b[<0;11;5m", b"\x1b[<64;1;1M")
     screen.hears("click 10 4", "wheel-up")
     screen.press(b"q")
@@ -155,9 +155,9 @@ def test_the_mouse_is_switched_on_inside_the_screen_and_off_with_it(opened: Call
     assert screen.modes() == [b"before", *ON, *OFF, b"after"]
 
 
-@pytest.mark.parametrize(("words", "term"), [((), "xterm-256color"), (("mouse",), "vt100"), (("mouse",), "ansi")])
-def test_without_a_mouse_nothing_is_said_of_it(opened: Callable[..., Pty], words: tuple[str, ...], term: str) -> None:
-    screen = opened(*words, term=term)
+@pytest.mark.parametrize("term", ["vt100", "ansi"])
+def test_without_a_mouse_nothing_is_said_of_it(opened: Callable[..., Pty], term: str) -> None:
+    screen = opened(term=term)
     screen.press(b"\x1b[B", b"q")
     screen.wait(lambda: b"after" in screen.output)
     assert screen.modes() == [b"before", b"after"]

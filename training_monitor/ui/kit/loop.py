@@ -74,7 +74,7 @@ def run_screen(app: App[V, S], session: Session[V, S], view: V) -> None:
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the terminal is restored.
     """
     sys.setswitchinterval(_TURN_SECONDS)
-    with open_terminal(mouse=True) as terminal:
+    with open_terminal() as terminal:
         try:
             session.start(terminal.bell.ring)
             _show(app, session, view, terminal)
@@ -104,7 +104,7 @@ def run_beside(app: App[V, S], session: Session[V, S], view: V, work: Callable[[
         if reasons:
             os.kill(os.getpid(), signal.SIGUSR1)  # unlike `interrupt_main`, it ends a wait of the main thread
 
-    with open_terminal(mouse=True) as terminal:
+    with open_terminal() as terminal:
         session.start(terminal.bell.ring)
         thread = start_thread(show, "screen")
         try:

@@ -346,17 +346,16 @@ def _attributes() -> dict[str, int]:
 
 
 @contextmanager
-def open_terminal(*, mouse: bool = False) -> Iterator[Terminal]:
+def open_terminal() -> Iterator[Terminal]:
     """Take the terminal over, and restore it at the end, also after an error or a signal, and while suspended.
 
-    Args:
-        mouse: also report clicks and the wheel, if the terminal supports it.
+    Clicks and the wheel are reported, too, if the terminal supports it.
 
     Raises:
         TrainingMonitorError: stdin or stdout is not a terminal, or it cannot move its cursor.
     """
     check_terminal()
-    has_mouse = mouse and curses.tigetstr("kmous") is not None
+    has_mouse = curses.tigetstr("kmous") is not None
     bell, lock = Bell(), threading.RLock()  # a signal handler may interrupt the thread that draws
     give_back = partial(_give_back, has_mouse, lock)
     try:
