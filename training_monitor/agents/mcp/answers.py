@@ -39,13 +39,12 @@ def read_limit(given: object) -> int:
     return given
 
 
-def make_document(value: Any, limit: int = CHARACTERS, *, narrower: str = "") -> Table:
+def make_document(value: Any, limit: int = CHARACTERS) -> Table:
     """Return what is told of a value: a table with the caution, at most `limit` characters as JSON.
 
     Args:
         value: a table, or a value that has the fields of one.
         limit: characters of JSON; lists and long texts are cut until it fits, and `left_out` says what is missing.
-        narrower: how to ask for less, told with what is left out.
 
     Raises:
         TrainingMonitorError: it does not fit, even without all lists and texts.
@@ -59,7 +58,7 @@ def make_document(value: Any, limit: int = CHARACTERS, *, narrower: str = "") ->
     if not left_out:
         return {"caution": CAUTION, **document}
     told = [{"at": where, "count": count, "unit": unit} for (where, unit), count in left_out.items()]
-    how = f"max_characters up to {MOST_CHARACTERS}{f', or {narrower}' if narrower else ''}"
+    how = f"max_characters up to {MOST_CHARACTERS}"
     return {"caution": CAUTION, "left_out": told, "to_see_it": how, **document}
 
 
