@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.regex import regex
@@ -66,12 +67,7 @@ class FilePieces:
 
     def _spans(self, at: int, count: int) -> list[tuple[int, int]]:
         """Return begin and end of at most `count` lines from `at` on."""
-        found: list[tuple[int, int]] = []
-        for span in self._spans_from(at):
-            if len(found) >= count:
-                break
-            found.append(span)
-        return found
+        return list(islice(self._spans_from(at), count))
 
     def _spans_from(self, at: int) -> Iterator[tuple[int, int]]:
         begin = at  # of the line whose end is searched

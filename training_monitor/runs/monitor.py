@@ -653,16 +653,13 @@ def is_rank_zero(rank: int | None) -> bool:
     if rank is not None:
         return rank == 0
     known = _rank_of_launcher()
-    return all(_is_zero(name) for name in _WITHIN_NODES) if known is None else known == "0"
+    within = {os.environ.get(name, "").strip() for name in _WITHIN_NODES}
+    return within <= {"", "0"} if known is None else known == "0"
 
 
 def _rank_of_launcher() -> str | None:
     """Return the first global rank that a launcher set: torchrun within srun comes before srun."""
     return next((rank for name in RANK_VARIABLES if (rank := os.environ.get(name, "").strip())), None)
-
-
-def _is_zero(name: str) -> bool:
-    return os.environ.get(name, "").strip() in ("", "0")
 
 
 def is_data_worker() -> bool:
