@@ -461,14 +461,14 @@ class Store:
         return open(number, "r+")
 
 
-def read_column(statement: str, folder: str | None = None) -> list[str]:
+def read_column(statement: str) -> list[str]:
     """Return the texts in the first column that a statement selects from the state file, without changing it.
 
     An empty list if there is no file, if others may have written it, or if it cannot be read at once.
     """
     import sqlite3
 
-    path = os.path.join(folder or state_dir(), STATE_FILE)
+    path = os.path.join(state_dir(), STATE_FILE)
     try:
         check_state_file(path)
         database = _open_to_read(path, timeout=0.1)
