@@ -89,11 +89,7 @@ def collective_of(stack: Sequence[Frame]) -> Frame | None:
     """Return the collective that a rank is in, as its own code called it; None if it is in none by its name."""
     own = own_frames(stack)
     inner = _since_fork(stack) if own and is_library(own[0]) else _called(stack, own)
-    return next((each for each in reversed(inner) if _is_collective(each)), None)
-
-
-def _is_collective(frame: Frame) -> bool:
-    return has_name_of_collective(frame) and _communicates(frame)
+    return next((each for each in reversed(inner) if has_name_of_collective(each) and _communicates(each)), None)
 
 
 def _communicates(frame: Frame) -> bool:

@@ -35,7 +35,7 @@ def write_paragraph(
     """
     story = [_doubt(contradiction)] if contradiction else _story(seen, alive, found, is_moving)
     said = [*story, *_beside(seen), *_not_seen(seen, alive, found, is_moving)]
-    return " ".join(f"{_capital(each).rstrip('.')}." for each in said)
+    return " ".join(f"{each[:1].upper()}{each[1:].rstrip('.')}." for each in said)
 
 
 def _doubt(contradiction: str) -> str:
@@ -379,7 +379,3 @@ def _for(ranks: Sequence[object], predicate: str) -> str:
     rest = rest.replace("its process has ended, or was never", "their processes have ended, or were never")
     rest = rest.replace("its GPU", "their GPUs")
     return f"{_MANY.get(verb, verb.removesuffix('s'))}{gap}{rest}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
