@@ -57,7 +57,7 @@ class Places:
     def take(self, connection: socket.socket) -> bool:
         """Give a newcomer a place; return False if people who are signed in have all of them."""
         with self._news:
-            while len(self._strangers) >= self._most_strangers or self._count() >= self._most:
+            while len(self._strangers) >= self._most_strangers or len(self._strangers) + len(self._known) >= self._most:
                 oldest = next(iter(self._strangers), None)
                 if oldest is None:
                     return False
@@ -70,9 +70,6 @@ class Places:
                     self._news.wait(wait)
             self._strangers[connection] = time.monotonic()
             return True
-
-    def _count(self) -> int:
-        return len(self._strangers) + len(self._known)
 
     def keep(self, connection: socket.socket) -> None:
         """Note that a connection has shown a session; one that made way already stays without a place."""

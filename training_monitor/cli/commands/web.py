@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from training_monitor.cli.argument_types import FILES, CommandParser, port
@@ -111,7 +112,7 @@ def _serve(server: WebServer, fleet: FleetMonitor, args: Namespace, config: Flee
     fleet.start()
     page = Web(board, feed, door, "fleet (mock)" if args.mock else "fleet")
     try:
-        serve(server, page, told.ready if token else door.offer_link)
+        serve(server, page, partial(told.link, "/open") if token else door.offer_link)
     finally:
         fleet.close()
 
@@ -124,10 +125,6 @@ class _Told:
 
         host = "127.0.0.1" if is_loopback(args.host) else next(iter(args.name), args.host)
         self._address, self._args, self._is_first = f"http://{_bracketed(host)}:{port}", args, True
-
-    def ready(self) -> None:
-        """Say where to sign in with the token."""
-        self.link("/open")
 
     def link(self, path: str) -> None:
         """Say a link: the first one, or the next."""
