@@ -317,12 +317,9 @@ def _begin_csv(file: IO[str], names: Sequence[str]) -> Write:
 
     writer = csv.DictWriter(file, names)
     writer.writeheader()
-    return lambda row: writer.writerow({name: _cell(value) for name, value in row.items()})
-
-
-def _cell(value: object) -> object:
-    """Return a text that no spreadsheet takes for a formula; numbers and None unchanged."""
-    return shown_cell(value) if isinstance(value, str) else value
+    return lambda row: writer.writerow(  # no spreadsheet must take a text for a formula
+        {name: shown_cell(value) if isinstance(value, str) else value for name, value in row.items()}
+    )
 
 
 def _begin_lines(file: IO[str], names: Sequence[str]) -> Write:
