@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from training_monitor.core.units import format_duration
 from training_monitor.fleet.metrics import FAILED, FLEET_COLUMNS, TrainingMetrics
 from training_monitor.fleet.rows import is_rented
-from training_monitor.fleet.values import FleetSample, FleetSnapshot
+from training_monitor.fleet.values import FleetSnapshot
 from training_monitor.ui.fleet.view import (
     LEVEL_STYLES,
     FleetView,
@@ -143,7 +143,7 @@ def curves_of(row: TrainingMetrics, view: FleetView, height: int = 1) -> Body:
     if len(samples) < 2:
         return [[("only one sample so far: no curve yet" if samples else "no samples yet", "dim")]]
     span = format_duration(samples[-1].timestamp - samples[0].timestamp)
-    curves = [(name, _values(samples, field)) for name, field in _CURVES]
+    curves = [(name, [sample.values.get(field) for sample in samples]) for name, field in _CURVES]
     curves = [(name, values) for name, values in curves if any(value is not None for value in values)]
     room = view.width // len(_CURVES) - len(_GAP)
     has_room = room >= _CHART_WIDTH and height > _CHART_HEIGHT
@@ -168,10 +168,6 @@ def _charts(curves: Sequence[_Curve], width: int, height: int, glyphs: Glyphs) -
         for line, drawn in zip(lines, draw_chart(values, width, height, glyphs)):
             line += [(drawn, "good"), (_GAP, "")]
     return [titles, *lines]
-
-
-def _values(samples: Sequence[FleetSample], field: str) -> list[float | None]:
-    return [sample.values.get(field) for sample in samples]
 
 
 def _extremes(values: Sequence[float | None]) -> str:
