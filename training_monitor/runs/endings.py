@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from training_monitor.core.masking import redact
 from training_monitor.core.shown import text_of
@@ -32,7 +32,6 @@ _EXIT_LIMIT = 2.0  # how many seconds os._exit waits for the last write
 _CANCELLATIONS = ("CancelledError", "Cancelled")  # of asyncio, concurrent.futures and trio
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound="Harmless")
 
 
 class Outcome(NamedTuple):
@@ -340,31 +339,23 @@ class Warnings:
             warnings.warn(f"training_monitor: {message}", RuntimeWarning, stacklevel=stacklevel + 1)
 
 
-class Harmless(Protocol):
-    """What has methods that are `harmless`."""
-
-    troubles: Warnings
-
-    def takes_call(self, name: str) -> bool: ...
-
-
-def harmless(
-    default: R, within: str | None = None
-) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
+def harmless(default: R, within: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a method do nothing while its object is inactive, and warn instead of raising.
 
-    `within` is the method that scripts call, if only that one calls it.
+    The object has a method `takes_call`, and `Warnings` as its `troubles`. `within` is the method that scripts call, if
+    only that one calls it.
     """
 
-    def decorate(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    def decorate(method: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(method)
-        def call(self: S, /, *args: P.args, **options: P.kwargs) -> R:
+        def call(*args: P.args, **options: P.kwargs) -> R:
+            owner: Any = args[0]
             name = method.__name__
             try:
-                return method(self, *args, **options) if self.takes_call(name) else default
+                return method(*args, **options) if owner.takes_call(name) else default
             except Exception as error:
                 said = f"{within or name}() did nothing: {type(error).__name__}: {text_of(error)}"
-                self.troubles.warn(name, said, 3 if within else 2)
+                owner.troubles.warn(name, said, 3 if within else 2)
                 return default
 
         return call
