@@ -70,12 +70,18 @@ positive_count = _whole(1, 999_999_999, "from 1 to 999999999")
 port = _whole(0, 65_535, "from 0 to 65535")
 
 
-def amount(text: str) -> float:
-    """Accept a number from 0 to below 1e9."""
-    value = _number(text)
-    if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a number of at least 0 and below 1000000000")
-    return value
+def _real(fits: Callable[[float], bool], range_: str) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = _number(text)
+        if not fits(value):
+            raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a number {range_}")
+        return value
+
+    return read
+
+
+amount = _real(lambda value: 0 <= value < 1e9, "of at least 0 and below 1000000000")
+positive_number = _real(lambda value: 0 < value < 1e9, "above 0 and below 1000000000")
 
 
 def dollars(text: str) -> float:
@@ -92,14 +98,6 @@ def dollars(text: str) -> float:
             f"{text[:60]!r}: expected an amount in dollars above 0, at most 1000000000, with at most 6 decimals"
         )
     return float(value)
-
-
-def positive_number(text: str) -> float:
-    """Accept a number above 0 and below 1e9."""
-    value = _number(text)
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a number above 0 and below 1000000000")
-    return value
 
 
 def _number(text: str) -> float:
