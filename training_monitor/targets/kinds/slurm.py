@@ -48,6 +48,7 @@ _HEAD = regex(
     r"JobId=(?P<id>\d+)(?: ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<task>\S+))?(?: (?:Array|Het)\w+=\S+)*"
     r" JobName=(?P<name>.*?)(?: HetJobIdSet=\S+)? UserId=[^=]+?\((?P<user>\d+)\) GroupId=[^=]+?\(\d+\) "
 )
+_USER = regex(r" UserId=[^=]*?\((\d+)\)")
 _FILES = regex(r" WorkDir=(?P<folder>.*?) StdErr=(?P<err>.*?) StdIn=.*? StdOut=(?P<out>.*?)(?= Power=| \w+=|$)")
 _MOST_NAMED, _LAST_SIGNAL = 5, 31
 _HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")  # whatever their reason is
@@ -444,7 +445,7 @@ def read_job(line: str, nodes: Sequence[str] = ()) -> SlurmJob | None:
         tuple(each for each in nodes if NODE.fullmatch(each)),
         told.get("BatchHost") if NODE.fullmatch(told.get("BatchHost") or "") else None,
         tuple(outputs),
-        head["user"] if line.count(" UserId=") == 1 else "",  # one may be in the name that its user chose
+        head["user"] if {*_USER.findall(line)} == {head["user"]} else "",  # one may be in the name that its user chose
     )
 
 
