@@ -54,12 +54,14 @@ _UNIT_SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
 OTHER_WORK = regex(
     r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
     r"|resolving|sampler\b|denois|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
-    r"|(?:^|[\s\[(])(?:val(?:id)?|eval|test(?:ing)?|shards?)\b|(?:^|\s)(?:map|filter|pack|score|inference|predict|warmup)\b"
+    r"|(?:^|\s|[\[(](?=[a-z]{1,7}\b[^-]))(?:val(?:id)?|eval|test(?:ing)?)\b"
+    r"|(?:^|\s)(?:map|filter|pack|score|inference|shards?|predict|warmup)\b"
     r"|\brequests\b|^\s*batches\s?:?\s*$"
 )
 # `Merging weights`, `train: Scanning labels`: a bar about an activity other than training
 _OTHER_DOING = regex(
-    r"(?:^|: |\[)\s{0,9}(?!pre-?train|train|fine-?tun|learn|optimi|fitt|distill|runn|start)[a-z\-]{3,20}ing\b"
+    r"(?:^|: |\[)\s{0,9}(?!(?:pre|[a-z]{1,12}-)?(?:train|fine-?tun|learn|optimi|fitt|distill|runn|start))"
+    r"[a-z\-]{3,20}ing\b"
 )
 _EPOCH_NAME = regex(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
 # `Train [2/5]`, `2/5:` or `[fold 1] 2/5`, nothing else: an epoch, unless it repeats the counter of the bar
@@ -147,8 +149,9 @@ _SAVED_AT_STEP = regex(
 _TRAINING = r"(?:(?:pre-?)?training|fine-?tuning)"
 _MOST = r"max(?:imum)?[ _](?:number of )?(?:train(?:ing)?[ _])?(?:epochs?|steps?|iter(?:ation)?s?)\b"
 _FINISHED = regex(
-    rf"\b{_TRAINING} (?!is done (?:on|with|using|by|in|via)\b)(?:is |has |was )?(?:been )?"
-    r"(?:completed?|finished|done)\b(?! (?:iteration|epoch|step)|:? ?\d{1,2}(?:\.\d{1,9})? ?%)"
+    rf"\b{_TRAINING} (?!is done (?:on|with|using|by|via|in(?! \d[\d.]{{0,20}} ?(?:{TIME_UNIT}\b|:\d)))\b)"
+    r"(?:is |has |was )?(?:been )?(?:completed?|finished|done)\b"
+    r"(?! (?:iteration|epoch|step)|:? ?\d{1,2}(?:\.\d{1,9})? ?%)"
     rf"|(?<!the )(?<!\ba )(?<!not )\b(?:finished|completed|done) {_TRAINING}\b(?! (?:epoch|step|iteration|batch))"
     r"|\btraining of experiment is done\b|\btraining took \d|reporting training success"
     r"|\btrial \S{1,100} completed after \d{1,12} iterations"
@@ -176,7 +179,8 @@ _SUCCEEDED = regex(
 )
 # The end of another training, before the one that matters begins, or one that may come
 _OTHER_FINISHED = regex(
-    rf"(?<!training in )\bepoch \d|\b(?:if|whether|until|once|when|before) (?:the )?{_TRAINING}\b"
+    r"(?<!training in )\bepoch \d"
+    rf"|\b(?:if|whether|until|once|when|before) (?:the )?{_TRAINING} (?:\w{{2,4}} ){{0,2}}(?:complete|finish|done)"
     r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe"
     r"|(?:stage|phase|fold|round|seed|trial) \d{1,3}(?: ?(?:/|of) ?\d{1,3})?)[\]):]{0,2} "
     rf"{_TRAINING}\b"

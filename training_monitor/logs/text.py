@@ -70,8 +70,8 @@ _SPOKEN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _LOSS = r"(?<!packet)(?<!packet_)loss"
 _METRIC = (  # of a training, and not of a server
     r"(?=(?:(?:train|valid|test|eval|cv)\w{0,20}(?:'s |[\-_/])[\w@.\-]{1,40}"
-    rf"|(?:(?:train|training|avg|mean|total) )?[\w/.\-]{{0,40}}(?:{_LOSS}|acc(?![eo])|auc"
-    r"|err(?!ors|(?:or)?_)|ms[el]|mae|lr|learning_rate|steps_per_sec|reward|norm(?!al)|ppl)[\w\-]{0,20}"
+    rf"|(?:(?:train|training|avg|mean|total) )?[\w/.\-]{{0,40}}(?:{_LOSS}|acc(?![eo]|um)|auc"
+    r"|err(?!ors|ed|u|(?:or)?_)|ms[el](?!c)|mae|(?<!a)lr|learning_rate|steps_per_sec|reward|norm(?!al)|ppl(?![iy]))[\w\-]{0,20}"
     r"|(?:token|sample|image|sequence|example|frame)s?_per_sec\s?[=:]\s?[\d.]{1,20}"
     rf"[^\n]{{0,60}}[\s,]\w{{0,20}}{_LOSS})\s?[=:]\s?(?:-?\d|nan))"
 )
