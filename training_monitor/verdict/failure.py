@@ -89,8 +89,10 @@ _EXCEPTION = regex(
     r"^(?:.{0,160}\] |.{0,160}\b(?:error ?message|reason: error|caused by)\b)?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
     r"((?:os|io|[a-z_]\w{2,60}?)(?:error|exception|unsupported|systemexit|notfound))\b(?::|$)"
 )
-# An exception by its position: a class in a module of exceptions, or the last line of a traceback
-_RAISED = regex(r"(?:\w{1,40}\.){0,8}(?:exceptions?|errors?)\.(?:\w{1,40}\.){0,2}[a-z_]\w{1,80}(?::|$)")
+# An exception by its position: a class in a module of exceptions, or the last line of a traceback (or else a warning)
+_RAISED = regex(
+    r"(?:\w{1,40}\.){0,8}(?:(?:exceptions?|errors?)\.(?:\w{1,40}\.){0,2}[a-z_]\w{1,80}(?::|$)|[a-z]{3,30}warning: )"
+)
 _RAISED_LAST = regex(r"(?:\w{1,40}\.){0,10}[a-z_]\w{1,80}(?:: |$)")
 _ERRORLIKE = regex(
     r"^\W{0,3}(?:\[rank\d{1,5}\]:)?\[[ef]\d{3,4} \d\d:"

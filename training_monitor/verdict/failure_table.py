@@ -197,7 +197,7 @@ _TIME = (
     r"(?:wall(?:clock)? ?time|time limit|run time|\bmax(?:imum)?[ _]?(?:run|execution)[ _]?time)"
 )
 _TOOL = r"^(?:/\S{1,40}/)?(?:rm|cp|mv|ls|cat|ln|mkdir|rmdir|chmod|chown|touch|stat|du|find|tar|head|tail|sysctl): "
-_CU = r"\bcu(?:da)?(?:event|stream|mem|launch|ctx|module|device|graph)[a-z]{0,30} failed with error "
+_CU = r"\bcu(?:da)?(?:event|stream|mem|launch|ctx|module|device|graph)\w{0,30} failed with error "
 _ONCE = r"(?:if|when|unless|once|as soon as|upon|at the end|after (?:the )?(?:job|run|training))"
 _FATAL = r"(?<!non)(?<!non-)(?<!non )fatal"
 
@@ -643,7 +643,7 @@ NEVER = (
     r"(?<!device )(?<!process )(?<!job )(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
     r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.]| in )|failed_jobs: 0"""
     r"|uncorr[^:]{0,40}(?<!gpu)(?<!device): *0\b|failures=0|is deprecated"
-    r"|deprecationwarning|futurewarning|userwarning|(?<=: )[a-z]{3,30}warning: "
+    r"|deprecationwarning|futurewarning|userwarning|\b[a-z]{3,30}warning: "
     r"|overflow!? (?:rank \d+ )?skipping|error resolved"
     r"|\b(?:nan|inf|non-?finite)\b.{0,40}\b(?:replaced (?:with|by)"
     r"|skipping (?:\w{1,12} ){0,2}(?:batch|updat|iteration))"
@@ -685,7 +685,7 @@ NEVER = (
 
 # Problems that were averted, as their own line says: never evidence, unless the line names an end or a broken device.
 AVERTED = (
-    r"^(?!.{0,300}(?:(?:error|exception|fatal): |no space left|quota exceed"
+    rf"^(?!.{{0,300}}(?:(?:error|exception|{_FATAL}): |no space left|quota exceed"
     r"|\b(?:ecc|exit|abort|evicted|stopping|giving up)))"
     r".{0,300}(?:(?:fail|\berror (?:while )?\w{2,20}ing|could not|unable).{0,200}"
     r"\b(?<!\d )(?:skipped|ignored|discarded)\W*$|\b(?:skipp|ignor|discard)(?:ed|ing) \d{1,12} .{0,20}fail"
