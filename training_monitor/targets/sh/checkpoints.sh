@@ -62,7 +62,7 @@ _torch() {
     [ "${_end:-0}" -le "$_size" ] 2>/dev/null || _bad "truncated:_${_size}_of_${_end}_bytes" ;;
   '128 '[2-5]) # before zip archives, torch wrote data behind its pickles
     case $1\ $(od -An -tu1 -N 24 "$1" | tr -s '\n ' ' ') in *.bin\ * | *' 108 252 156 70 249 '*) ;;
-    *) [ "$(tail -c 1 "$1")" = . ] || _bad "truncated:_no_end_of_the_pickle" ;;
+    *) [ "$(tail -c 1 "$1" | tr -d "\000")" = . ] || _bad "truncated:_no_end_of_the_pickle" ;;
     esac ;;
   '31 139' | '40 '*) ;;
   '0 0') _bad "only_zeros_at_its_start" ;;
