@@ -54,7 +54,7 @@ _UNIT_SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
 OTHER_WORK = regex(
     r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
     r"|resolving|sampler\b|denois|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
-    r"|(?:^|\s|[\[(](?=[a-z]{1,7}\b[^-]))(?:val(?:id)?|eval|test(?:ing)?)\b"
+    r"|(?:^|\s|[\[(](?![a-z]{1,7}-))(?:val(?:id)?|eval|test(?:ing)?)\b"
     r"|(?:^|\s)(?:map|filter|pack|score|inference|shards?|predict|warmup)\b"
     r"|\brequests\b|^\s*batches\s?:?\s*$"
 )
