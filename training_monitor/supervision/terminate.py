@@ -30,7 +30,7 @@ from training_monitor.core.values import CheckpointListing, Notice
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.notify import templates
 from training_monitor.notify.templates import About
-from training_monitor.supervision.watch_state import may_end
+from training_monitor.supervision.watch_state import may_end, reason_to_end
 from training_monitor.supervision.watcher import TrainingWatcher
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.uploads.checkpoint import check_destination, upload_checkpoint
@@ -224,6 +224,7 @@ class _Terminator:
         with suppress(JobNotFound):
             status = self.watcher.poll()
             hangs = status.stall.is_stalling and may_end(status.stall, self.watcher.config)
+            hangs = hangs or reason_to_end(self.watcher.state.alerts, status, self.watcher.config) is not None
             if (status.is_running and not hangs) or (status.verdict and status.verdict.state == "finished"):
                 said = status.verdict.reason if status.verdict else "it is running"
                 raise Recovered(f"{self.watcher.job.label} no longer hangs, so it is not terminated: {said}")

@@ -320,6 +320,14 @@ def test_the_hard_limit_ends_a_run_that_makes_progress(tmp_path: Path) -> None:
     assert "soft_limit" in bench.told and 600 <= bench.there.stops[0] < 660
 
 
+def test_the_hard_limit_ends_a_hang_that_alone_would_only_be_reported(tmp_path: Path) -> None:
+    bench = busy_hang(tmp_path)
+    bench.clock.at(9000, bench.stopping.set)
+    report = bench.watched(SAVE, hard_limit=4000)
+    assert report.end == "terminated" and "Hard limit" in report.reason
+    assert 4000 <= bench.there.stops[0] < 4100 and len(bench.said("explained")) == 1
+
+
 def busy_hang(folder: Path) -> Bench:
     """A training that hangs while its GPUs are busy at real power: an endless loop, say."""
     bench = Bench(folder, Behaviour(total=4000, hang_after=300, save_every=100))
