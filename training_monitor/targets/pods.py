@@ -91,12 +91,13 @@ def describe_end(pod: PodState) -> str:
 
 
 def is_stuck(pod: PodState) -> bool:
-    """Return whether a pod or container that waits will not start by itself: it crashes, or is on a node, where its
-    containers do not start."""
+    """Return whether a pod or container that waits will not start by itself: it crashes again and again, or is on a
+    node, where its containers do not start."""
     if pod.kind == "container":
         return pod.phase == "Pending" and pod.terminated is not None
     is_put = pod.node is not None and pod.reason is not None
-    return pod.phase == "Pending" and not pod.deleting and (is_put or pod.reason in _WORST)
+    is_first_end = pod.reason == pod.terminated and not pod.restarts and pod.reason not in _OF_RUNTIME
+    return pod.phase == "Pending" and not (pod.deleting or is_first_end) and (is_put or pod.reason in _WORST)
 
 
 def names_container(pod: PodState) -> bool:

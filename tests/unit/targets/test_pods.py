@@ -96,6 +96,10 @@ def test_what_waits_is_stuck_if_its_containers_do_not_start_or_crash() -> None:
         ({"node": None, "reason": "Unschedulable"}, False),
         ({"reason": None}, False),
         ({"deleting": True}, False),
+        ({"reason": "Error", "terminated": "Error"}, False),  # its first end: it is started again
+        ({"reason": "Error", "terminated": "Error", "restarts": 1}, True),
+        ({"reason": "CrashLoopBackOff", "terminated": "Error"}, True),
+        ({"reason": "StartError", "terminated": "StartError"}, True),
         ({"phase": "Running"}, False),
         ({"node": None, "kind": "container", "reason": None}, False),
         ({"node": None, "kind": "container", "reason": None, "terminated": "Error"}, True),
