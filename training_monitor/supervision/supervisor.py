@@ -107,9 +107,9 @@ class Supervisor(Hands):
         """Do one action of the current phase; if the target could not be asked, nothing is concluded."""
         phases = {"starting": self.start, "watching": self.watch, "stopping": self.stop, "waiting": self.wait}
         try:
+            self.claim(run)
             if self.to_save:
                 return self.save(self.to_save)
-            self.claim(run)
             run, phase = phases[run.phase](run), run.phase
             if phase in ("starting", "stopping"):  # the other phases call `reached` themselves
                 self.reached(run)
@@ -442,9 +442,8 @@ class Supervisor(Hands):
         self.tell(run, "stopping", text)
         job = run.followed or WatchedJob(job_id=job_id)
         kept = explain_before_end(self.site, job, self.store, timeout=timeout)
-        run = self.save(note_roll_call(run, kept))
         self.tell(run, "explained", kept.text)
-        return run
+        return self.save(note_roll_call(run, kept))
 
     def wait(self, run: RunState) -> RunState:
         now, most = self.clock.time(), longest_delay(self.policy)

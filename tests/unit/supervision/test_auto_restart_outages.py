@@ -15,6 +15,7 @@ from tests.unit.killing import Killed, KillingStore, KillingTransport
 from tests.unit.supervision.test_auto_restart import CRASH, GOOD, HANG, Bench
 from training_monitor.core.errors import (
     CommandTimedOut,
+    LeaseLost,
     LocalFailure,
     StateError,
     TargetUnreachable,
@@ -23,6 +24,7 @@ from training_monitor.core.errors import (
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
+from training_monitor.jobs.claims import Claiming
 from training_monitor.jobs.stopping import stop_job
 
 # ---------------------------------------------------------------- no answer
@@ -62,6 +64,34 @@ def test_a_job_that_fails_while_the_state_folder_is_full_is_restarted_later_and_
     full, failed = bench.said("detected")
     assert "the disk is full" in full and "failed: exit status 1" in failed
     assert len(bench.said("waiting")) == 1 and bench.said("unreachable") == bench.said("reached") == []
+
+
+def test_the_roll_call_of_a_hang_is_told_also_while_the_state_folder_is_full(bench: Bench) -> None:
+    bench.jobs.behaviours = [HANG, GOOD]
+    store = FullStore(bench, 1e9, 0.0)
+    bench.on("stopping", lambda: setattr(store, "is_full", lambda: bench.clock.elapsed < 3000))
+    report = bench.restart(store=store)
+    assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (True, 1, 2)
+    assert len(bench.said("explained")) == 1
+
+
+def test_a_state_that_could_not_be_saved_is_left_alone_after_another_took_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.jobs.behaviours, hold = [CRASH, GOOD], Claiming.hold
+
+    def lose(claiming: Claiming) -> None:
+        if bench.clock.elapsed >= 500:
+            raise LeaseLost("run was taken over")
+        hold(claiming)
+
+    monkeypatch.setattr(Claiming, "hold", lose)
+    store = FullStore(bench, 60, 500)  # from then on the other one, with the same state folder, has written its own
+    with pytest.raises(LeaseLost):
+        bench.restart(store=store)
+    with store.transaction() as execute:
+        [[state]] = execute("SELECT state FROM runs WHERE key = 'local run'")
+    assert json.loads(state)["phase"] == "watching" and bench.said("waiting")
 
 
 def test_a_job_is_restarted_after_the_state_folder_was_deleted(bench: Bench) -> None:
