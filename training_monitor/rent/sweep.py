@@ -98,7 +98,8 @@ class SweepMemory:
     def resume(self, instance_id: str, progressed_at: float, now: float) -> SweepMemory:
         """Return the memory after the first sweep that follows a pause: this machine may have been suspended as well.
 
-        A job without progress since an earlier pause gets no more time.
+        A job without progress since an earlier pause gets no more time. Progress after its maximum runtime counts for
+        none: sweeps may be that rare as a rule.
         """
         if self.away.get(instance_id, {}).get("progressed_at") == progressed_at:
             return self
@@ -184,7 +185,7 @@ def decide_sweep(
         return _describe(row, action="foreign", kind="foreign", reason=reason)
     _, job_id, attempt = label
     first_seen = min(first_seen, now)
-    runtime = now - _started_at(row, job, first_seen, now)
+    runtime = now - started_at(row, job, first_seen, now)
     look = _Look(row, job, attempt, first_seen, now, config, runtime, worker_since, resumed_at)
     rules = (_judge_end, _judge_attempt, _judge_progress, _judge_runtime, _judge_record, _judge_status, _judge_holder)
     found = next(filter(None, (rule(look) for rule in rules)), None)
@@ -327,7 +328,7 @@ def _work_in_words(look: _Look) -> str:
 # ---------------------------------------------------------------- rows, whose values may be of any type
 
 
-def _started_at(row: Mapping[str, Any], job: QueuedJob | None, first_seen: float, now: float) -> float:
+def started_at(row: Mapping[str, Any], job: QueuedJob | None, first_seen: float, now: float) -> float:
     """Return when it was rented, which cannot be before its job was created."""
     started = known_number(row.get("start_date"))
     if started is None or not EARLIEST_START <= started <= now:

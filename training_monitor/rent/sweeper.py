@@ -47,6 +47,7 @@ from training_monitor.rent.sweep import (
     describe_alert,
     is_at_work,
     is_held,
+    started_at,
     why_over,
 )
 from training_monitor.targets.transport import LocalTransport, Transport
@@ -247,15 +248,16 @@ class _Sweep:
         """Judge an instance; return also the job in its label."""
         now, job = self.service.clock.time(), self._find_job(self._job_id(row))
         number = str(row["id"])
+        first_seen = self.memory.first_seen.get(number, now)
         if job:
             self.memory = self.memory.see_worker(number, job.worker if is_held(job, now) else None, now)
             if now - self.seen_before.get(number, now) > self.service.config.orphan_grace:
-                self.memory = self.memory.resume(number, job.progressed_at, now)
+                over_at = started_at(row, job, first_seen, now) + job.request.hard_timeout
+                self.memory = self.memory.resume(number, min(job.progressed_at, over_at), now)
         moments: dict[str, Any] = {
             "worker_since": self.memory.worker_since(number),
             "resumed_at": self.memory.away.get(number, {}).get("since"),
         }
-        first_seen = self.memory.first_seen.get(number, now)
         judged = decide_sweep(row, job, self.service.owner, first_seen, now, self.service.config, **moments)
         if self.all_instances and judged["action"] != "terminate":
             judged["action"], judged["seconds_left"] = "terminate", None

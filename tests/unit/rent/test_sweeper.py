@@ -357,6 +357,19 @@ def test_a_machine_is_not_destroyed_because_the_worker_was_suspended_with_the_sw
     assert ids(bench.sweep()["terminated"]) == [2]
 
 
+def test_sweeps_that_are_rare_as_a_rule_destroy_a_machine_after_its_runtime(bench: Bench) -> None:
+    job = bench.add_job("busy", JobState.TRAINING, instance_id=2)
+    bench.add_machine(2, "busy")
+    bench.queue.claim("w", 99 * HOUR, "busy")
+    began, hours = bench.clock.time(), job.request.hard_timeout / HOUR
+    for _ in range(int(4 * hours) + 9):
+        bench.queue.save(job, "w", progressed=True)  # the worker does not obey the limit
+        if bench.sweep()["terminated"]:
+            break
+        bench.clock.sleep(HOUR / 4)
+    assert hours * HOUR < bench.clock.time() - began <= hours * HOUR + 2 * HOUR / 4
+
+
 def test_a_job_on_another_machine_is_not_ended_with_what_it_left(bench: Bench) -> None:
     bench.add_job("busy", JobState.TRAINING, attempt=2, asked_at=EPOCH, instance_id=9)
     bench.add_machine(2, "busy", attempt=1)
