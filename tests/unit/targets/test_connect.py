@@ -222,6 +222,8 @@ def test_an_instance_that_does_not_run_is_said_not_to() -> None:
         with pytest.raises(TargetUnreachable, match=f"status {status}") as caught:
             reach({**row, **OPEN}, ssh5_vast_ai=REFUSED, **{"192_0_2_1": "ssh: connect to host 192.0.2.1: timed out"})
         assert hint in (caught.value.hint or "")
+    for odd in ({"actual_status": ["running"]}, {"actual_status": "exited", "cur_state": {}}):
+        assert reach({**RUNNING, **odd}) == "root@ssh5.vast.ai:40022"
 
 
 def tool(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ class VastTarget(Target):
 
     def at_address(self, row: Mapping[str, Any]) -> VastTarget:
         status, message = row.get("actual_status"), row.get("status_msg")
-        is_down = {status, row.get("cur_state")} <= {"stopped", "exited"}
+        is_down = all(each in ("stopped", "exited") for each in (status, row.get("cur_state")))
         status = _SCHEDULED if is_down and row.get("intended_status") == "running" else status
         said = message.strip() if isinstance(message, str) else ""
         if status == "running" or said.lower().startswith("success"):  # of when it began to run
