@@ -290,7 +290,8 @@ class TrainingMetrics(PublicValue):
         if self.status in STARTING:
             from training_monitor.core.image_errors import cannot_start  # few machines start
 
-            is_stuck = self.verdict is not None and self.verdict.verdict == "failed"
+            verdict = self.verdict  # of a machine that starts again, it may be that of a training that failed there
+            is_stuck = verdict is not None and (verdict.state, verdict.verdict) == ("starting", "failed")
             is_stuck = is_stuck or (self.status != "pending" and cannot_start(self.message))
             why = redact(self.message or "") if is_stuck or self.status == "pending" else ""
             said = f"starting ({self.status}){why and f': {why}'}"[:MOST_REASON]

@@ -137,6 +137,7 @@ def test_health_and_its_reason() -> None:
         ),
         ({"status": "pending", "message": "no secret", "verdict": STUCK}, ("error", "starting (pending): no secret")),
         ({"status": "created", "gpu_util": 0.0}, ("unknown", "starting (created)")),
+        ({"status": "loading", "message": "pulling", "verdict": DIED}, ("unknown", "starting (loading)")),
         ({"status": "pending", "is_running": False}, ("unknown", "starting (pending)")),
         ({"status": "pending", "message": "no free GPUs"}, ("unknown", "starting (pending): no free GPUs")),
         ({"error": "ssh: no answer", "verdict": HANGS}, ("unknown", "no answer: ssh: no answer")),
