@@ -392,7 +392,7 @@ class Supervisor(Hands):
         job_id = run.job_id
         assert job_id
         if run.stop_reason and run.attempts[-1]["explanation"] is None and self.policy.roll_call_timeout:
-            run = self.explain(run, job_id)
+            return self.explain(run, job_id)
         if run.stop_reason and not self.stop_failures and (again := self._works_again(run)):
             return again
         self.tell(run, "stopping", f"stopping {job_id}: SIGTERM, then SIGKILL after a few seconds")

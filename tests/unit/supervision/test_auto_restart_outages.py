@@ -75,6 +75,14 @@ def test_the_roll_call_of_a_hang_is_told_also_while_the_state_folder_is_full(ben
     assert len(bench.said("explained")) == 1
 
 
+def test_an_outage_before_a_stop_repeats_no_roll_call(bench: Bench) -> None:
+    bench.jobs.behaviours = [HANG, GOOD]
+    bench.on("explained", lambda: bench.jobs.unreachable(bench.clock.elapsed, bench.clock.elapsed + 600))
+    report = bench.restart()
+    assert (report["success"], report["total_retries"], len(bench.said("explained"))) == (True, 1, 1)
+    assert report["attempts"][0]["explanation"] == bench.said("explained")[0]
+
+
 def test_a_state_that_could_not_be_saved_is_left_alone_after_another_took_over(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
