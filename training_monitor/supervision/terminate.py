@@ -203,7 +203,7 @@ class _Terminator:
 
     def stop(self, state: Termination) -> Termination:
         if state.plan.is_hang and state.explanation is None and state.plan.roll_call_timeout:
-            state = self.explain(state)
+            return self.explain(state)
         if state.plan.is_hang and not self._stop_tries:
             self._check_hang()
         how = f"SIGTERM to its remaining processes, then SIGKILL after {self.watcher.config.stop_grace:g} s"
@@ -236,7 +236,7 @@ class _Terminator:
         self.tell("stopping", text)
         kept = explain_before_end(watcher.reached(), watcher.job, watcher.store, timeout=timeout)
         self.tell("explained", kept.text)
-        return self.save(replace(state, explanation=kept.text, roll_call=kept.folder))
+        return replace(state, explanation=kept.text, roll_call=kept.folder)
 
     def _stop(self, state: Termination) -> tuple[str, ...]:
         """Return what survived SIGKILL. A process that has replaced ours since then is not touched."""

@@ -311,6 +311,7 @@ def test_a_run_that_recovers_while_it_could_not_be_stopped_is_not_ended(tmp_path
 
     bench.events = Heard("explained", lose)
     assert bench.watched(SAVE).end == "finished" and bench.there.stops == []
+    assert len(bench.said("explained")) == 1
 
 
 def test_the_hard_limit_ends_a_run_that_makes_progress(tmp_path: Path) -> None:
