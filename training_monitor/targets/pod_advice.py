@@ -62,6 +62,7 @@ def advise_start(pod: PodState) -> str | None:
         return "create it again: it was deleted before it started"
     if pod.reason in _CRASHED:
         of = f" -c {pod.ended_container}" if pod.ended_container else ""
-        return f"run kubectl logs{of} --previous to see why its container ended"
+        previous = " --previous" if pod.restarts else ""
+        return f"run kubectl logs{of}{previous} to see why its container ended"
     said = _QUOTED.sub("", f"{pod.reason}: {pod.message or ''}")
     return next((found.expand(hint) for words, hint in _ADVICE if (found := words.search(said))), DESCRIBE)

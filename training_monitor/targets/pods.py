@@ -95,7 +95,7 @@ def is_stuck(pod: PodState) -> bool:
     node, where its containers do not start."""
     if pod.kind == "container":
         return pod.phase == "Pending" and pod.terminated is not None
-    is_put = pod.node is not None and pod.reason is not None
+    is_put = pod.node is not None and pod.reason not in (None, "RegistryUnavailable")  # which Kubernetes asks again
     is_first_end = pod.reason == pod.terminated and not pod.restarts and pod.reason not in _OF_RUNTIME
     return pod.phase == "Pending" and not (pod.deleting or is_first_end) and (is_put or pod.reason in _WORST)
 

@@ -53,10 +53,11 @@ def test_each_reason_has_its_own_advice(subtests: pytest.Subtests) -> None:
 
 
 def test_a_crash_before_the_start_names_the_log_of_its_container() -> None:
-    crashed = replace(PENDING, reason="CrashLoopBackOff", ended_container="fetch")
+    crashed = replace(PENDING, reason="CrashLoopBackOff", ended_container="fetch", restarts=2)
     assert "kubectl logs -c fetch --previous" in str(advise_start(crashed))
     assert "kubectl logs -c main --previous" in str(advise_start(replace(crashed, ended_container="main")))
     assert "kubectl logs --previous" in str(advise_start(replace(crashed, ended_container=None)))
+    assert "kubectl logs -c fetch to see" in str(advise_start(replace(crashed, restarts=0)))
 
 
 def test_only_a_pod_that_has_not_started_gets_advice() -> None:

@@ -96,6 +96,7 @@ def test_what_waits_is_stuck_if_its_containers_do_not_start_or_crash() -> None:
         ({"node": None, "reason": "Unschedulable"}, False),
         ({"reason": None}, False),
         ({"deleting": True}, False),
+        ({"reason": "RegistryUnavailable"}, False),
         ({"reason": "Error", "terminated": "Error"}, False),  # its first end: it is started again
         ({"reason": "Error", "terminated": "Error", "restarts": 1}, True),
         ({"reason": "CrashLoopBackOff", "terminated": "Error"}, True),
