@@ -39,11 +39,10 @@ from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError
 from training_monitor.core.masking import redact_next
 from training_monitor.core.models import LogCursor, NewLog, Progress, Question, Reply
 from training_monitor.core.regex import regex
-from training_monitor.core.units import seconds_since
 from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.training_log import parse_progress, read_samples
 from training_monitor.targets.asking import MAX_ANSWER_BYTES, Site, quote_path
-from training_monitor.targets.replies import parse_fields
+from training_monitor.targets.replies import parse_fields, read_age
 from training_monitor.targets.scripts import Quoted, format_call, spell_path
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Stream, Transport
@@ -301,18 +300,14 @@ def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_byte
         raise ParseError(f"the reply has {len(text)} characters, but at most {limit_bytes} were requested", source=path)
     end = max(text.rfind("\n"), text.rfind("\r")) + 1 if int(fields["held"]) else len(text)
     whole, in_key = redact_next(text[:end], cursor.in_key if cursor and not fields["reset"] else False)
-    age, changed = (
-        seconds_since(0.0, float(seconds)) if re.fullmatch(r"-?\d{1,12}", seconds) else None
-        for seconds in (fields.get("age", ""), fields.get("changed", ""))
-    )
     return NewLog(
         whole,
         LogCursor(int(fields["offset"]), int(fields["inode"]), fields["check"], in_key),
         fields["reset"] or None,
         redact_next(text[end:], in_key)[0],
         int(fields["skipped"]),
-        age=age,
-        changed=changed,
+        age=read_age(fields.get("age")),
+        changed=read_age(fields.get("changed")),
         path=fields.get("path") or None,
         left_bytes=int(fields.get("left") or 0),
     )

@@ -9,14 +9,12 @@ have started a training: what an earlier one printed is not the present one's.
 from __future__ import annotations
 
 import hashlib
-import re
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
 from training_monitor.core.regex import regex
-from training_monitor.core.units import seconds_since
 from training_monitor.logs.sources import Polled, read_on
-from training_monitor.targets.replies import parse_fields
+from training_monitor.targets.replies import parse_fields, read_age
 from training_monitor.targets.scripts import format_call
 
 _LINES = 2000
@@ -52,14 +50,13 @@ def _parse(reply: Reply, cursor: LogCursor | None, device: str) -> NewLog:
     if cursor:
         ends = [end for end in range(len(whole), -1, -1) if _check(whole[:end]) == cursor.check]
         new, reset = (whole[ends[0] :], None) if ends else (whole, "truncated")
-    age = fields.get("age", "")
     return read_on(
         cursor,
         _check(whole),
         "".join(f"{line}\n" for line in new),
         last,
         reset=reset,
-        age=seconds_since(0.0, float(age)) if re.fullmatch(r"-?\d{1,12}", age) else None,
+        age=read_age(fields.get("age")),
         path=device,
     )
 

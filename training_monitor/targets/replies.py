@@ -7,8 +7,10 @@ from math import isfinite
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.regex import regex
+from training_monitor.core.units import seconds_since
 
 _LINE = regex(r"[^\n]+")
+_AGE = regex(r"-?\d{1,12}")
 
 
 def each_line(text: str) -> Iterator[str]:
@@ -38,6 +40,11 @@ def split_parts(text: str, word: str) -> list[tuple[str, str]]:
 def read_whole(text: str | None) -> int | None:
     """Return a text as a whole number; None if it is anything else."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def read_age(text: str | None) -> float | None:
+    """Return whole seconds since a write; None if it is anything else, or if they are too far below 0."""
+    return seconds_since(0.0, float(text)) if text and _AGE.fullmatch(text) else None
 
 
 def read_number(text: str | None) -> float | None:
