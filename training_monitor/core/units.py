@@ -12,7 +12,7 @@ from training_monitor.core.regex import regex
 _BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
 FLAT = 0.02  # of its size: what changes by less is drawn as a flat line
 _MIDDLE, _LINE = 0.49, "─"
-CLOCK_SKEW = 60.0  # seconds by which the clock of a file server may be ahead
+_CLOCK_SKEW = 60.0  # seconds by which the clock of a file server may be ahead
 _LARGEST = sys.float_info.max
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _TIME = regex(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -45,7 +45,7 @@ def seconds_since(at: float | None, now: float | None) -> float | None:
     >>> seconds_since(100.0, 90.0), seconds_since(100.0, 10.0)
     (0.0, None)
     """
-    return None if at is None or now is None or at > now + CLOCK_SKEW else max(0.0, now - at)
+    return None if at is None or now is None or at > now + _CLOCK_SKEW else max(0.0, now - at)
 
 
 def parse_duration(text: str) -> float | None:

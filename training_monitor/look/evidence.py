@@ -14,7 +14,7 @@ from typing import NamedTuple
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
-from training_monitor.core.units import CLOCK_SKEW
+from training_monitor.core.units import seconds_since
 from training_monitor.targets.asking import quote_path
 from training_monitor.targets.proc_stat import Process, read_processes
 from training_monitor.targets.replies import each_line, read_whole
@@ -152,9 +152,9 @@ def parse_file_age(text: str) -> float | None:
     Files from the future are ignored, but for a small skew of a file server's clock. None without a file.
     """
     times = [(line.partition(" ")[0], read_whole(line.partition(" ")[2])) for line in text.splitlines()]
-    now = next((time for kind, time in times if kind == "now" and time), 0)
-    newest = max((time for kind, time in times if kind == "file" and time and time <= now + CLOCK_SKEW), default=0)
-    return max(0.0, float(now - newest)) if newest and now else None
+    now = next((float(time) for kind, time in times if kind == "now" and time), None)
+    ages = (seconds_since(time, now) for kind, time in times if kind == "file" and time)
+    return min((age for age in ages if age is not None), default=None)
 
 
 def _field(line: str) -> tuple[str, str]:
