@@ -316,8 +316,8 @@ def parse_cluster_status(text: str) -> RayResources:
         ParseError: the text is not JSON or has no load report (some Ray versions): ask `ray status` instead. Or the
             report has no resources: Ray has just started, and not even the head has reported its own.
     """
-    reply = table_in({"": _json(text)}, "")
-    status = table_in(table_in(reply, "data"), "clusterStatus")
+    reply = _json(text)
+    status = table_in(table_in(reply, "data"), "clusterStatus") if isinstance(reply, dict) else {}
     report = table_in(status, "loadMetricsReport")
     usage = report.get("usage")
     if not isinstance(usage, dict):

@@ -30,6 +30,8 @@ def verify_ray_resources(
 
 def format_resources_report(found: RayResources | None, error: str | None = None) -> RayResourcesReport:
     """Format a cluster's resources as the documented dict."""
-    healthy, lists = found is not None and error is None, ("pending_demands", "failed_nodes")
-    listed = {name: list(getattr(found, name, ())) for name in lists}
-    return report_of(RayResourcesReport, found, healthy=healthy, **listed, error=error)
+    healthy = found is not None and error is None
+    demands, failed = (list(found.pending_demands), list(found.failed_nodes)) if found else ([], [])
+    return report_of(
+        RayResourcesReport, found, healthy=healthy, pending_demands=demands, failed_nodes=failed, error=error
+    )
