@@ -109,6 +109,10 @@ class SweepMemory:
         """Return when the current worker, or that there is none, was first seen; None: it has no job."""
         return self.workers.get(instance_id, {}).get("since")
 
+    def resumed_at(self, instance_id: str) -> float | None:
+        """Return when sweeps resumed after a pause; None: there was none."""
+        return self.away.get(instance_id, {}).get("since")
+
     def fail(self, now: float) -> SweepMemory:
         """Return the memory after a listing that failed."""
         if self.outage_since is None:

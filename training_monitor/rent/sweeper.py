@@ -254,11 +254,16 @@ class _Sweep:
             if now - self.seen_before.get(number, now) > self.service.config.orphan_grace:
                 over_at = started_at(row, job, first_seen, now) + job.request.hard_timeout
                 self.memory = self.memory.resume(number, min(job.progressed_at, over_at), now)
-        moments: dict[str, Any] = {
-            "worker_since": self.memory.worker_since(number),
-            "resumed_at": self.memory.away.get(number, {}).get("since"),
-        }
-        judged = decide_sweep(row, job, self.service.owner, first_seen, now, self.service.config, **moments)
+        judged = decide_sweep(
+            row,
+            job,
+            self.service.owner,
+            first_seen,
+            now,
+            self.service.config,
+            worker_since=self.memory.worker_since(number),
+            resumed_at=self.memory.resumed_at(number),
+        )
         if self.all_instances and judged["action"] != "terminate":
             judged["action"], judged["seconds_left"] = "terminate", None
             judged["reason"] = f"All instances will be destroyed ({judged['reason']})"
