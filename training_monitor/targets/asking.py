@@ -96,8 +96,10 @@ class Site:
         return replace(self, target=target, reach=None)
 
     def within(self, seconds: float) -> Site:
-        """Return it for questions that end in so many seconds from now, unless its time ends before that: what is not
-        answered by then is unknown."""
+        """Return it for questions that end in so many seconds from now, or before, when its own time is over.
+
+        What is not answered by then is unknown.
+        """
         return replace(self, until=min(self.until, time.monotonic() + seconds))
 
     def left(self, most: float = math.inf) -> float:

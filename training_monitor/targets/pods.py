@@ -91,8 +91,10 @@ def describe_end(pod: PodState) -> str:
 
 
 def is_stuck(pod: PodState) -> bool:
-    """Return whether a pod or container that waits will not start by itself: it crashes again and again, or is on a
-    node, where its containers do not start."""
+    """Return whether a pod or container that waits will not start by itself.
+
+    It crashes again and again, or is on a node, where its containers do not start.
+    """
     if pod.kind == "container":
         return pod.phase == "Pending" and pod.terminated is not None
     is_put = pod.node is not None and pod.reason not in (None, "RegistryUnavailable")  # which Kubernetes asks again
