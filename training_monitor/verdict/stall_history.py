@@ -140,7 +140,8 @@ def _is_its_own_step(before: Observation, seen: Observation) -> bool:
     if seen.runtime is None:
         return False
     if seen.step_age is not None:
-        return seen.step_age <= seen.runtime
+        is_newer = before.is_running is False and before.step is not None and before.step != seen.step
+        return seen.step_age <= seen.runtime + (FILE_CLOCK if is_newer else 0.0)
     is_new = None not in (before.log_size, seen.log_size) and (seen.log_size or 0) <= (before.log_size or 0)
     return is_new and seen.log_age is not None and seen.log_age < seen.runtime
 

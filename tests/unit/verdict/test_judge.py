@@ -554,6 +554,15 @@ def test_the_first_look_at_another_process_counts_a_step_that_this_one_made() ->
     assert judge([*before, own], now=2000.0).reason.startswith("step 32 of 9000")
     loading = seen(2000.0, 910, "2 2 b", runtime=6.4, step_age=300.0)
     assert judge([*before, loading], now=2000.0).state == "starting"
+    ended = replace(before[-1], timestamp=1500.0, is_running=False)
+    for last, step, age, state in (  # ages are in whole seconds: 1 s may be less than the 0.6 s since its start
+        (ended, 885, 1.0, "running"),
+        (ended, 884, 1.0, "starting"),
+        (ended, 885, 4.0, "starting"),
+        (before[-1], 885, 1.0, "starting"),
+    ):
+        begun = seen(2000.0, step, "2 2 b", runtime=0.6, step_age=age, log_age=age)
+        assert judge([*before, last, begun], now=2000.0).state == state, (step, age)
 
 
 def test_a_second_start_that_hangs_at_the_same_step_of_a_new_log_is_not_starting() -> None:
