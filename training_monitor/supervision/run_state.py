@@ -107,6 +107,7 @@ def plan_attempt(
         job_id=job_id,
         followed=None,
         requeues=None,
+        stop_reason=None,
         attempts=with_steps_lost((*run.attempts, attempt)),
         wrote_checkpoint=run.wrote_checkpoint or checkpoint is not None,
     )
@@ -197,6 +198,11 @@ def note_roll_call(run: RunState, kept: KeptRollCall) -> RunState:
     """Record what the roll call said of the last attempt."""
     nodes: dict[str, Any] = {"suspect_nodes": list(kept.suspect_nodes), "faulty_nodes": list(kept.faulty_nodes)}
     return update_attempt(run, explanation=kept.text, roll_call=kept.folder, **nodes)
+
+
+def forget_roll_call(run: RunState) -> RunState:
+    """Forget the roll call of a job that works again."""
+    return update_attempt(run, explanation=None, roll_call=None, suspect_nodes=None, faulty_nodes=None)
 
 
 def note_end(run: RunState, status: str, reason: str, failure: Failure, checkpoints: CheckpointListing) -> RunState:

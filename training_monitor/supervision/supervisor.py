@@ -55,6 +55,7 @@ from training_monitor.supervision.run_state import (
     decide,
     describe_look,
     failure_evidence,
+    forget_roll_call,
     note_end,
     note_last_words,
     note_look,
@@ -95,7 +96,6 @@ class Supervisor(Hands):
         self.keep_attempts = policy.keep_attempts
         self.policy, self.on_look = policy, on_look or (lambda error: None)
         self.observer: Observer | None = None
-        self.suspect: str | None = None  # the job that seemed stalled at the last look
         self.missing_looks = self.stop_failures = 0
         self.ended_since: float | None = None  # when the target's pod was first seen to have ended, by `monotonic`
         self.waits_for_quiet = False  # waiting because a process still writes to the checkpoint folder
@@ -346,7 +346,10 @@ class Supervisor(Hands):
             return self.missing(run, error)
         self.missing_looks = 0
         run = self._see_requeue(run, view)
-        known = run.attempts[-1]["resume_problem"]
+        verdict = observer.judge(self.clock.time(), stall_policy(self.policy.stagnation_threshold))
+        stalled = verdict.state == "stalled" and view.status is JobStatus.RUNNING
+        known, is_sure = run.attempts[-1]["resume_problem"], run.stop_reason is not None
+        run = replace(run, stop_reason=verdict.reason if stalled else None)
         run = self.keep(note_phases(note_look(run, view, self.clock.time()), observer.looks.all()))
         self.reached(run)
         if (problem := run.attempts[-1]["resume_problem"]) and not known:
@@ -355,12 +358,16 @@ class Supervisor(Hands):
             return self._end_followed(run, view)
         if view.status.is_terminal:
             return self._end(run, view)
-        verdict = observer.judge(self.clock.time(), stall_policy(self.policy.stagnation_threshold))
-        stalled = verdict.state == "stalled" and view.status is JobStatus.RUNNING
-        if stalled and self.suspect == run.job_id:
+        is_explained = run.attempts[-1]["explanation"] is not None
+        if stalled and is_sure and not is_explained:
             self.tell(run, "detected", f"{run.job_id} stalled: {verdict.reason}", view)
-            return self.save(replace(run, phase="stopping", stop_reason=verdict.reason))
-        self.suspect = run.job_id if stalled else None
+            if self.policy.roll_call_timeout:
+                return self.explain(run)  # the next look decides
+        if stalled and is_sure:
+            return self.save(replace(run, phase="stopping"))
+        if is_explained and not stalled and verdict.state != "unknown":
+            self.tell(run, "detected", f"{run.job_id} no longer stalls, so it is not stopped: {verdict.reason}", view)
+            run = self.keep(forget_roll_call(run))
         self.tell(run, "progress", describe_look(view), view)
         self.pause(run, SURE_SECONDS if stalled else self.policy.check_interval)
         return run
@@ -391,10 +398,6 @@ class Supervisor(Hands):
         """Stop a stalled job, or what a dead one left behind, and verify that it is gone."""
         job_id = run.job_id
         assert job_id
-        if run.stop_reason and run.attempts[-1]["explanation"] is None and self.policy.roll_call_timeout:
-            return self.explain(run, job_id)
-        if run.stop_reason and not self.stop_failures and (again := self._works_again(run)):
-            return again
         self.tell(run, "stopping", f"stopping {job_id}: SIGTERM, then SIGKILL after a few seconds")
         try:
             if run.followed:
@@ -417,30 +420,12 @@ class Supervisor(Hands):
         self.tell(run, "stopped", f"{job_id} is gone ({status})")
         return self.fail(run, "STALLED" if run.stop_reason else "FAILED", run.stop_reason or "")
 
-    def _works_again(self, run: RunState) -> RunState | None:
-        """Return to watching a job that no longer stalls; None if it is to be stopped.
-
-        Since the stall was seen, its ranks were inspected, or a killed supervisor was started again.
-        """
-        observer, now = self._observer(run), self.clock.time()
-        with suppress(JobNotFound):
-            view = observer.view_of(observer.look(now), now)
-            verdict = observer.judge(now, stall_policy(self.policy.stagnation_threshold))
-            if view.status is JobStatus.RUNNING and verdict.state != "stalled":
-                self.tell(
-                    run, "detected", f"{run.job_id} no longer stalls, so it is not stopped: {verdict.reason}", view
-                )
-                none = dict.fromkeys(("explanation", "roll_call", "suspect_nodes", "faulty_nodes"))
-                self.suspect = None
-                return self.save(replace(update_attempt(run, **none), phase="watching", stop_reason=None))
-        return None
-
-    def explain(self, run: RunState, job_id: str) -> RunState:
+    def explain(self, run: RunState) -> RunState:
         """Take the roll call of a job that hangs, before it is ended."""
         timeout = self.policy.roll_call_timeout
-        text = f"inspecting all ranks of {job_id} for at most {format_duration(timeout)} before stopping it"
+        text = f"inspecting all ranks of {run.job_id} for at most {format_duration(timeout)} before stopping it"
         self.tell(run, "stopping", text)
-        job = run.followed or WatchedJob(job_id=job_id)
+        job = run.followed or WatchedJob(job_id=run.job_id)
         kept = explain_before_end(self.site, job, self.store, timeout=timeout)
         self.tell(run, "explained", kept.text)
         return self.save(note_roll_call(run, kept))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +291,31 @@ def test_a_job_that_makes_steps_again_during_the_roll_call_is_not_stopped(bench:
     assert (report["reason"], report["total_retries"], len(bench.jobs.starts)) == ("completed", 0, 1)
     assert report["explanation"] is None and bench.said("stopped") == []
     assert "no longer stalls, so it is not stopped" in bench.said("detected")[-1]
+
+
+@pytest.mark.parametrize("what", ["FAILED", "LOST", "waits again"])
+def test_a_job_that_ends_or_waits_again_during_the_roll_call_is_not_stopped(bench: Bench, what: str) -> None:
+    bench.jobs.behaviours, look, until = [HANG, GOOD], bench.jobs._look, list[float]()
+
+    def waiting(given: dict[str, str]) -> str:
+        is_over = not until or bench.clock.elapsed >= until[0]
+        return look(given) if is_over else "state=starting\nnow=1\nstarted=1\nmembers=1\nlog\n"
+
+    def change() -> None:
+        job = bench.jobs.starts[0]
+        if what == "FAILED":
+            job.behaviour = replace(HANG, crash_after=bench.jobs.now - job.started)
+        elif what == "LOST":
+            bench.jobs.lose_everything()
+        else:
+            until.append(bench.clock.elapsed + 20)
+            bench.clock.at(until[0], lambda: job.go_on(bench.clock.time()))
+
+    bench.jobs._look = waiting  # type: ignore[method-assign]
+    bench.on("explained", change)
+    first, *others = bench.restart()["attempts"]
+    assert (first["status"], len(others)) == (("SUCCEEDED", 0) if what == "waits again" else (what, 1))
+    assert not any("SIGTERM" in text for text in bench.said("stopping"))
 
 
 def test_a_stalled_job_is_stopped_and_seen_gone_before_the_next_start(bench: Bench) -> None:

@@ -327,6 +327,27 @@ def test_a_stall_that_was_stopped_when_the_supervisor_died_is_still_a_stall(benc
     assert report["attempts"][0]["status"] == "STALLED" and report["total_retries"] == 1
 
 
+@pytest.mark.parametrize("error", [Killed, TargetUnreachable("the reply is lost")])
+def test_a_job_that_makes_steps_after_its_stop_was_asked_for_is_still_a_stall(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: Any
+) -> None:
+    bench.jobs.behaviours, stop = [HANG, GOOD], bench.jobs._stop
+    monkeypatch.setattr("training_monitor.supervision.hands.is_ray_job", lambda job_id: True)
+
+    def lose(given: dict[str, str]) -> str:
+        bench.jobs._stop = stop  # type: ignore[method-assign]
+        bench.jobs.starts[0].go_on(bench.jobs.now)  # it saves a checkpoint first
+        bench.jobs.starts[0].stopped_by, bench.jobs.starts[0].stopped_at = "unknown", bench.jobs.now + 45
+        raise error
+
+    bench.jobs._stop = lose  # type: ignore[method-assign]
+    try:
+        report = bench.restart()
+    except Killed:
+        report = bench.restart()
+    assert report["attempts"][0]["status"] == "STALLED" and report["total_retries"] == 1
+
+
 def test_ctrl_c_leaves_the_job_running_and_the_next_call_goes_on_with_it(bench: Bench) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
