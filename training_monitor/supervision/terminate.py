@@ -30,7 +30,7 @@ from training_monitor.core.values import CheckpointListing, Notice
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.notify import templates
 from training_monitor.notify.templates import About
-from training_monitor.supervision.watch_state import may_end, reason_to_end
+from training_monitor.supervision.watch_state import Told, reason_to_end
 from training_monitor.supervision.watcher import TrainingWatcher
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.uploads.checkpoint import check_destination, upload_checkpoint
@@ -45,7 +45,7 @@ FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds between tries while the target c
 
 
 class Recovered(TrainingMonitorError):
-    """A run that was to be ended because it hung makes progress again, or has finished: nothing was done to it."""
+    """A run that was to be ended because it hung no longer does, or has ended by itself: nothing was done to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +204,9 @@ class _Terminator:
     def stop(self, state: Termination) -> Termination:
         if state.plan.is_hang and state.explanation is None and state.plan.roll_call_timeout:
             return self.explain(state)
-        if state.plan.is_hang and not self._stop_tries:
-            self._check_hang()
+        if state.plan.is_hang:
+            self._check_hang(state)  # once: what it does after a signal says nothing
+            return replace(state, plan=replace(state.plan, is_hang=False))
         how = f"SIGTERM to its remaining processes, then SIGKILL after {self.watcher.config.stop_grace:g} s"
         self.tell("stopping", f"stopping {self.watcher.job.label}: {how}")
         left = self._stop(state)
@@ -219,13 +220,12 @@ class _Terminator:
             self.tell("stopped", f"no process of {self.watcher.job.label} is left")
         return replace(state, phase="inventory", stopped=not left, left=left)
 
-    def _check_hang(self) -> None:
+    def _check_hang(self, state: Termination) -> None:
         """Look again: since the stall was seen, the ranks were inspected, or the target was unreachable for long."""
         with suppress(JobNotFound):
             status = self.watcher.poll()
-            hangs = status.stall.is_stalling and may_end(status.stall, self.watcher.config)
-            hangs = hangs or reason_to_end(self.watcher.state.alerts, status, self.watcher.config) is not None
-            if (status.is_running and not hangs) or (status.verdict and status.verdict.state == "finished"):
+            reason = reason_to_end(Told(stalled_at=0.0), status, self.watcher.config)  # its grace period is over
+            if reason is None or status.generation != state.generation:
                 said = status.verdict.reason if status.verdict else "it is running"
                 raise Recovered(f"{self.watcher.job.label} no longer hangs, so it is not terminated: {said}")
 

@@ -72,7 +72,8 @@ def decide_alerts(
 ) -> tuple[Told, list[Notice]]:
     """Return the new state of reports and the notices to send; `ends`: a stall ends the run after the grace period."""
     if told.generation != status.generation:
-        told = replace(told, generation=status.generation, milestones=_reached(status, config), nan=False, limits=())
+        told = replace(told, generation=status.generation, milestones=_reached(status, config), limits=())
+        told = replace(told, nan=False, stalled_at=None, warned=False)  # a hang of an earlier process is over
     if told.looked_at is not None and status.timestamp - told.looked_at > 3.0 * config.poll_interval + 30.0:
         told = replace(told, stalled_at=None)  # time without looks does not count
     told, stall = _stall_notices(told, status, config, job, ends=ends)

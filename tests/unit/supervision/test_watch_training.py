@@ -6,6 +6,7 @@ import os
 import shlex
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -285,6 +286,50 @@ def test_a_run_that_makes_steps_again_during_the_roll_call_is_not_ended(tmp_path
     report = bench.watched(SAVE, job=job)
     assert report.end == "finished" and bench.there.stops == [] and "terminated early" not in bench.there.uploads[0]
     assert [event.text for event in bench.events if "so it is not terminated" in event.text]
+
+
+@pytest.mark.parametrize("job", [FILES, JOB])
+def test_a_run_that_fails_during_the_roll_call_has_failed(tmp_path: Path, job: Any) -> None:
+    bench = Bench(tmp_path)
+    bench.transport.stream = lambda *_, **__: FakeStream()  # type: ignore[method-assign]
+    ended = lambda: replace(HANGS, crash_after=bench.clock.elapsed)  # noqa: E731
+    bench.events = Heard("explained", lambda: setattr(bench.there.training, "behaviour", ended()))
+    assert bench.watched(SAVE, job=job).end == "failed" and "terminated" not in bench.told
+
+
+@pytest.mark.parametrize("what", ["starts again", "hides"])
+def test_a_run_that_starts_again_or_hides_during_the_roll_call_is_not_ended(tmp_path: Path, what: str) -> None:
+    bench = Bench(tmp_path)
+
+    def change() -> None:
+        bench.there.gpus = gpu_answer(BUSY, 500)
+        if what == "starts again":
+            return bench.there.begin_again(Behaviour(total=2000, evaluates=(0.0, 240.0)))
+        bench.there.has_pid_file = False
+        bench.there.training.go_on(bench.clock.time())
+        bench.clock.at(bench.clock.elapsed + 90, lambda: setattr(bench.there, "has_pid_file", True))
+
+    bench.events = Heard("explained", change)
+    assert bench.watched(SAVE).end == "finished" and bench.there.stops == []
+
+
+@pytest.mark.parametrize("error", [Killed, TargetUnreachable("the reply is lost")])
+def test_a_run_that_makes_steps_after_its_stop_was_asked_for_is_terminated(tmp_path: Path, error: Any) -> None:
+    bench = Bench(tmp_path)
+    stop = bench.there._end
+
+    def lose(given: dict[str, str]) -> str:
+        bench.there._end = stop  # type: ignore[method-assign]
+        bench.there.training.go_on(bench.clock.time())  # it saves a checkpoint first
+        bench.there.training.stopped_at = bench.clock.time() + 40
+        raise error
+
+    bench.there._end = lose  # type: ignore[method-assign]
+    try:
+        report = bench.watched(SAVE)
+    except Killed:
+        report = bench.watched(SAVE)
+    assert report.end == "terminated" and not [each for each in bench.said("detected") if "no longer hangs" in each]
 
 
 def test_a_person_ends_a_run_that_recovered_after_its_termination_had_begun(tmp_path: Path) -> None:
