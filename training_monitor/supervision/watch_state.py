@@ -409,7 +409,7 @@ def _runtime(look: Look, now: float) -> float | None:
     """Return the seconds since the run began, by the target; if that tells only its start, by the watcher's clock."""
     if look.process:
         return look.process.age
-    if look.view and look.view.age is not None:
-        return look.view.age
+    if look.view and look.view.age is not None:  # which the clock of the target may have changed since then
+        return look.view.age if look.evidence.runtime is None else look.evidence.runtime
     started = look.view.started_at if look.view else None
     return None if started is None else max(0.0, now - started)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from training_monitor.core.values import Observation, TrainingStatus
 from training_monitor.jobs.process_jobs import ProcessView
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
+from training_monitor.look.evidence import Evidence
 from training_monitor.look.looks import Look
 from training_monitor.supervision.watch_state import Told, WatchState
 from training_monitor.targets.proc_stat import Identity
@@ -208,6 +210,8 @@ def test_the_run_time_is_that_of_the_process_or_since_the_start_of_the_job() -> 
     view = JobView("j", JobStatus.RUNNING, started_at=watched.now - 40)
     assert watched.look(Look(view=view)).runtime == 100.0
     assert watched.look(Look(view=JobView("j", JobStatus.RUNNING))).runtime is None
+    was_set = Look(view=replace(view, age=9e9), evidence=Evidence(runtime=60.0))  # the clock of the target
+    assert watched.look(was_set).runtime == 60.0
 
 
 def test_switched_off_detection_and_ended_runs_are_not_judged() -> None:
