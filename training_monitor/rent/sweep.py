@@ -299,7 +299,7 @@ def _judge_status(look: _Look) -> _Found:
     if job is None or status not in _DOWN:
         return None
     who = "its worker" if look.is_leased else "no worker"
-    waited = look.since(job.lease_until, job.progressed_at)
+    waited = look.since(job.lease_until, job.progressed_at, look.resumed_at)
     left = None if look.is_leased else look.config.orphan_grace - waited
     return "down", f"Instance is {status}, and {who} is replacing it", left
 
@@ -314,7 +314,7 @@ def _judge_holder(look: _Look) -> _Found:
     waited = 0.0 if look.worker_since is None else look.now - look.worker_since
     limit = reached_limit(look.job, look.now)
     is_over = limit is not None and limit.ends
-    left = (look.config.orphan_grace if is_over else look.config.abandoned_after) - waited
+    left = max(look.grace_of_worker, (look.config.orphan_grace if is_over else look.config.abandoned_after) - waited)
     if left > 0:
         return "at_work", _work_in_words(look), left
     reason = f"its job ({look.job.state}) has had no worker for {format_duration(waited)}"

@@ -239,8 +239,16 @@ def test_a_machine_that_is_down_is_left_to_the_worker_as_long_as_there_is_one(su
             said = f"Instance is {status}, and no worker is replacing it"
             assert decide(row(actual_status=status), gone)["reason"] == said
             assert outcome(row(actual_status=status), gone, first_seen=NOW - MINUTE) == ("keep", "down")
+            assert outcome(row(actual_status=status), gone, resumed_at=NOW - 9 * MINUTE) == ("keep", "down")
             assert outcome(row(actual_status=status), replace(gone, lease_until=None)) == ("terminate", "down")
             assert outcome(row(actual_status=None, cur_state=status), gone) == ("terminate", "down")
+
+
+def test_a_worker_has_time_to_return_after_this_machine_was_suspended() -> None:
+    away, since = job(idle=90 * MINUTE, lease_until=NOW - 90 * MINUTE), NOW - 95 * MINUTE
+    assert outcome(row(), away, worker_since=since) == ("terminate", "abandoned")
+    assert outcome(row(), away, worker_since=since, resumed_at=NOW - 9 * MINUTE) == ("keep", "at_work")
+    assert outcome(row(), away, worker_since=since, resumed_at=NOW - 11 * MINUTE) == ("terminate", "abandoned")
 
 
 def test_a_row_that_is_garbage_but_for_its_label_is_judged_by_what_is_known(subtests: pytest.Subtests) -> None:
