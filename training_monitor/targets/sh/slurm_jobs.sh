@@ -159,8 +159,10 @@ keep() {
     mkdir -p "$_dir" && _said=$(scontrol write batch_script "$_number" - 2>"$_dir/script.said") || {
       printf 'error=the batch script of the job cannot be read: %s\n' "$(head -c 300 "$_dir/script.said" | tr '\n' ' ')"; return
     }
-    printf '%s\n' "$_said" >"$_dir/script.new" && mv "$_dir/script.new" "$_dir/script" || echo "error=cannot write to $_dir"
     rm -f "$_dir/script.said"
+    printf '%s\n' "$_said" >"$_dir/script.new" && mv "$_dir/script.new" "$_dir/script" || {
+      echo "error=cannot write to $_dir"; return
+    }
     ;;
   esac
   keep_line
