@@ -53,9 +53,9 @@ class BestEffortStore(Store):
     def _busy_seconds(self) -> float:
         return PATIENCE_SECONDS
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         try:
-            super()._prepare()
+            super().prepare()
         except StateError as error:
             self.leave_disk(error)
 
@@ -94,7 +94,7 @@ class BestEffortStore(Store):
         saved = memory.execute("SELECT * FROM runs WHERE updated_at >= ?", (self._left_at,)).fetchall()
         self._memory = None
         try:
-            super()._prepare()
+            super().prepare()
             with self.transaction() as execute:
                 execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", each=saved)
             self.problem, self.is_blank = None, False

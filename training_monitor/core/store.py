@@ -151,13 +151,10 @@ class Store:
     def __init__(self, folder: str | None = None, *, file: str = STATE_FILE) -> None:
         self.folder = folder or state_dir()
         self.path = os.path.join(self.folder, file)
-        self._prepare()
+        self.prepare()
 
-    def restore(self) -> None:
-        """Create the folder and its file again if they were deleted. Raises StateError."""
-        self._prepare()
-
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Create the folder and its file if they are not there. Raises StateError."""
         make_private(self.folder)
         check_parents(self.folder)
         make_private(os.path.join(self.folder, "locks"))

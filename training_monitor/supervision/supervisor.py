@@ -588,10 +588,7 @@ class Supervisor(Hands):
         self.tell(run, "moved", f"{self.site} was replaced by {found}")
         self.move(found)
         self.ended_since = None
-        run = replace(run, target=str(found))
-        with suppress(StateError):  # the state folder itself may be unreachable
-            self.save(run)
-        return run
+        return self.keep(replace(run, target=str(found)))
 
     def reached(self, run: RunState) -> None:
         if (gap := self.reach.answer()) is not None:
@@ -624,7 +621,7 @@ class Supervisor(Hands):
         self.unsaved = error
         self.on_look(error)
         with suppress(StateError):
-            self.store.restore()
+            self.store.prepare()
 
     def save(self, run: RunState) -> RunState:
         """Save the run, and return it; values of variables that may be secret are not written down.
