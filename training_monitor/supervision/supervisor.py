@@ -471,6 +471,8 @@ class Supervisor(Hands):
             self.tell(run, "detected", f"terminating {left} of {view.job_id}", view)
             run = update_attempt(run, status=view.status.value, reason=evidence, failure=asdict(failure_of(view)))
             return self.save(replace(run, phase="stopping", stop_reason=None))
+        if view.status is JobStatus.STOPPED:
+            return self.fail(run, "STALLED", evidence)
         return self.fail(run, view.status.value, evidence, failure_of(view))
 
     def _end_followed(self, run: RunState, view: JobView) -> RunState:
@@ -575,6 +577,8 @@ class Supervisor(Hands):
             self.tell(run, "unreachable", f"cannot reach the target: {error}; no action will be taken")
         self.on_look(error)
         self.exit_watch.close()
+        if run.phase == "stopping" and run.stop_reason and not is_ray_job(run.job_id or ""):
+            run = replace(run, phase="watching")  # it may recover; of Ray, it would be unknown who stopped it then
         if isinstance(error, TargetNotFound):
             run = self._replaced(run) or run
         self.clock.sleep(self.policy.check_interval)

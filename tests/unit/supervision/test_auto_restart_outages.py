@@ -332,7 +332,8 @@ def test_a_job_that_makes_steps_after_its_stop_was_asked_for_is_still_a_stall(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, error: Any
 ) -> None:
     bench.jobs.behaviours, stop = [HANG, GOOD], bench.jobs._stop
-    monkeypatch.setattr("training_monitor.supervision.hands.is_ray_job", lambda job_id: True)
+    for module in ("hands", "supervisor"):  # Ray does not tell who stopped a job
+        monkeypatch.setattr(f"training_monitor.supervision.{module}.is_ray_job", lambda job_id: True)
 
     def lose(given: dict[str, str]) -> str:
         bench.jobs._stop = stop  # type: ignore[method-assign]
@@ -346,6 +347,21 @@ def test_a_job_that_makes_steps_after_its_stop_was_asked_for_is_still_a_stall(
     except Killed:
         report = bench.restart()
     assert report["attempts"][0]["status"] == "STALLED" and report["total_retries"] == 1
+
+
+def test_a_job_that_recovers_while_its_stop_could_not_be_asked_for_is_not_stopped(bench: Bench) -> None:
+    bench.jobs.behaviours, stop = [Behaviour(total=9000, hang_after=120)], bench.jobs._stop
+
+    def lose(given: dict[str, str]) -> str:
+        bench.jobs._stop = stop  # type: ignore[method-assign]
+        begin = bench.clock.elapsed
+        bench.jobs.unreachable(begin, begin + 3600)
+        bench.clock.at(begin + 1800, lambda: bench.jobs.starts[0].go_on(bench.jobs.now))
+        raise TargetUnreachable("the request is lost")
+
+    bench.jobs._stop = lose  # type: ignore[method-assign]
+    report = bench.restart()
+    assert (report["reason"], report["total_retries"], len(bench.said("explained"))) == ("completed", 0, 1)
 
 
 def test_ctrl_c_leaves_the_job_running_and_the_next_call_goes_on_with_it(bench: Bench) -> None:
