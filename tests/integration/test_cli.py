@@ -135,12 +135,14 @@ def test_stop_ends_the_job_and_says_so(job: str) -> None:
     assert cli("status", "local", job).returncode == 1
 
 
-def test_stop_by_the_pid_of_a_training_stops_its_job(local: Place) -> None:
+@pytest.mark.parametrize("whose", ["training", "shell"])
+def test_stop_by_a_pid_stops_its_job(local: Place, whose: str) -> None:
     script = local.folder / "train.py"
     script.write_text(
         "import time\nfor n in range(3000):\n    print(f'step {n}/3000 loss 0.5', flush=True)\n    time.sleep(0.1)"
     )
-    job_id = start(f"{PYTHON} {script} & echo pid $!; wait", "by-pid", lambda job: "step 3" in job.log_tail)
+    pid = "$!" if whose == "training" else "$$"
+    job_id = start(f"{PYTHON} {script} & echo pid {pid}; wait", f"by-{whose}", lambda job: "step 3" in job.log_tail)
     pid = look_at_job("local", job_id).log_tail.split()[1]
     done = cli("stop", "local", pid, "--stop-grace", "1")
     assert done.returncode == 0 and f"{job_id} has ended (STOPPED)" in done.stdout, done

@@ -22,7 +22,8 @@ from training_monitor.core.settings_file import load_table
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import CheckpointListing, WatchedJob
-from training_monitor.look.meant import find_one_at, reach
+from training_monitor.jobs.process_jobs import owner_question
+from training_monitor.look.meant import find_one_at, is_pid, reach
 from training_monitor.supervision import TrainingWatcher
 from training_monitor.supervision.terminate import is_terminating
 from training_monitor.targets.asking import Site
@@ -46,17 +47,21 @@ def find_job(
     try:
         site = reach(Site.of(args.target, args.namespace))
         found = find_one_at(site, what)
+        job, name = found.job, found.name
+        if job.pid is not None and is_pid(what or ""):
+            [owner] = site.ask(owner_question(job.pid))
+            job, name = (WatchedJob(owner.value), owner.value) if owner.value else (job, name)
     except (TargetUnreachable, CommandTimedOut, IncompleteAnswer, InstanceNotFound) as error:
-        job = store.load_run(key, WatchedJob)
-        if job is None or not may_go_on(job):
+        known = store.load_run(key, WatchedJob)
+        if known is None or not may_go_on(known):
             raise
-        hint(f"{error.what}: continuing with {job.label}, which was found there earlier")
-        return job
+        hint(f"{error.what}: continuing with {known.label}, which was found there earlier")
+        return known
     if not args.json:
-        hint(f"training: {found.name}{f': {found.command}' if found.command else ''}")
-    store.save_run(key, found.job, finished=False)
+        hint(f"training: {name}{f': {found.command}' if found.command else ''}")
+    store.save_run(key, job, finished=False)
     args.target = str(site)
-    return found.job
+    return job
 
 
 def with_options(job: WatchedJob, args: Namespace) -> WatchedJob:

@@ -336,6 +336,13 @@ def jobs_question() -> Question[JobNames]:
     return Question("jobs", format_call("jobs", "list", most_odd=MOST_ODD), parse)
 
 
+def owner_question(pid: int) -> Question[str]:
+    """Ask for the ID of the process job to which a process belongs by its mark; "" without one."""
+    return Question(
+        "owner", format_call("jobs", "show_job_of", str(pid), most_odd=0), lambda reply: reply.output.strip()
+    )
+
+
 def start_process_job(
     target: str | Target,
     command: str | Sequence[str],

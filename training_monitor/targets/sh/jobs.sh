@@ -35,3 +35,9 @@ tell() { # WHY
   odd=$((odd + 1))
   [ $odd -gt "$most_odd" ] || { printf '? %s: %s' "$1" "$each" | tr '\n' '?'; echo; }
 }
+
+# Print the job whose mark a process carries: also a shell that runs its command does.
+show_job_of() { # PID
+  each=$(tr '\000' '\n' <"/proc/$1/environ" | sed -n 's|^TRAINING_MONITOR_JOB=\(.*\)/$|\1|p')
+  [ "${each%/*}" != "$_base" ] || [ ! -d "$each" ] || echo "process:${each##*/}"
+}
