@@ -224,8 +224,7 @@ class _Watch(Looker[TrainingStatus, WatchReport]):
         is_sure, self.is_suspect = self.is_suspect or not shows_work(status.stall), reason is not None
         if self.plan and reason and is_sure:
             self.tell("detected", reason)
-            hangs = status.stall is not None and status.stall.is_stalling
-            return self.terminate(replace(self.plan, reason=reason, is_hang=hangs))
+            return self.terminate(replace(self.plan, reason=reason, is_hang=status.stall.is_stalling))
         return None
 
     def ended(self, end: str, reason: str, status: TrainingStatus) -> WatchReport:
