@@ -200,11 +200,6 @@ def note_roll_call(run: RunState, kept: KeptRollCall) -> RunState:
     return update_attempt(run, explanation=kept.text, roll_call=kept.folder, **nodes)
 
 
-def forget_roll_call(run: RunState) -> RunState:
-    """Forget the roll call of a job that works again."""
-    return update_attempt(run, explanation=None, roll_call=None, suspect_nodes=None, faulty_nodes=None)
-
-
 def note_end(run: RunState, status: str, reason: str, failure: Failure, checkpoints: CheckpointListing) -> RunState:
     """Record how the last attempt ended, unless that is known already, and whether it made progress."""
     last = run.attempts[-1]

@@ -8,6 +8,7 @@ count of restarts.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -55,7 +56,6 @@ from training_monitor.supervision.run_state import (
     decide,
     describe_look,
     failure_evidence,
-    forget_roll_call,
     note_end,
     note_last_words,
     note_look,
@@ -68,7 +68,7 @@ from training_monitor.supervision.run_state import (
 )
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
-from training_monitor.verdict.restart import RestartPolicy, choose_resume, longest_delay
+from training_monitor.verdict.restart import RestartPolicy, choose_resume, restart_delay
 from training_monitor.verdict.stall import stall_policy
 from training_monitor.why.before_end import explain_before_end
 
@@ -367,7 +367,9 @@ class Supervisor(Hands):
             return self.save(replace(run, phase="stopping"))
         if is_explained and not stalled and verdict.state != "unknown":
             self.tell(run, "detected", f"{run.job_id} no longer stalls, so it is not stopped: {verdict.reason}", view)
-            run = self.keep(forget_roll_call(run))
+            run = self.keep(
+                update_attempt(run, explanation=None, roll_call=None, suspect_nodes=None, faulty_nodes=None)
+            )
         self.tell(run, "progress", describe_look(view), view)
         self.pause(run, SURE_SECONDS if stalled else self.policy.check_interval)
         return run
@@ -431,7 +433,7 @@ class Supervisor(Hands):
         return self.save(note_roll_call(run, kept))
 
     def wait(self, run: RunState) -> RunState:
-        now, most = self.clock.time(), longest_delay(self.policy)
+        now, most = self.clock.time(), restart_delay(self.policy, sys.maxsize) * (1.0 + self.policy.jitter)
         if run.restart_at > now + most:  # the clock was set back
             run = self.save(replace(run, restart_at=now + most))
         if (left := run.restart_at - now) > 0:

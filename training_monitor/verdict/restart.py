@@ -99,11 +99,6 @@ def restart_delay(policy: RestartPolicy, retry: int) -> float:
     return min(policy.retry_delay * 2.0 ** min(retry - 1, 60), max(policy.max_delay, policy.retry_delay))
 
 
-def longest_delay(policy: RestartPolicy) -> float:
-    """Return the most seconds before any restart, with jitter."""
-    return max(policy.max_delay, policy.retry_delay) * (1.0 + policy.jitter)
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class LedgerEntry(PublicValue):
     """A record of an attempt that has ended. None means unknown.
