@@ -367,9 +367,7 @@ class Supervisor(Hands):
             return self.save(replace(run, phase="stopping"))
         if is_explained and not stalled and verdict.state != "unknown":
             self.tell(run, "detected", f"{run.job_id} no longer stalls, so it is not stopped: {verdict.reason}", view)
-            run = self.keep(
-                update_attempt(run, explanation=None, roll_call=None, suspect_nodes=None, faulty_nodes=None)
-            )
+            run = update_attempt(run, explanation=None, roll_call=None, suspect_nodes=None, faulty_nodes=None)
         self.tell(run, "progress", describe_look(view), view)
         self.pause(run, SURE_SECONDS if stalled else self.policy.check_interval)
         return run
