@@ -9,6 +9,7 @@ from collections import deque
 from training_monitor.core.columns import Columns
 from training_monitor.core.regex import regex
 from training_monitor.fleet.metrics import KEPT_LOGS
+from training_monitor.fleet.rows import MOST_LINE, clean_text
 from training_monitor.fleet.values import REPORTED, FleetSample
 
 LINE_LENGTH = 1000
@@ -66,14 +67,14 @@ class LastLines:
     def add(self, text: str, partial: str = "") -> None:
         """Add new text, and the unfinished last line."""
         for found in _PIECE.finditer(text):
-            line, end = found[1][:LINE_LENGTH], found[2]
+            line, end = clean_text(found[1], MOST_LINE), found[2]
             if line.strip():
                 if self._drawn and self._lines:
                     self._lines.pop()
                 self._lines.append(line)
             if line.strip() or end in ("\n", "\r\n"):
                 self._drawn = end == "\r"
-        self._partial = last_drawing(partial)[:LINE_LENGTH]
+        self._partial = clean_text(last_drawing(partial), MOST_LINE)
 
     def clear(self) -> None:
         """Forget the lines; the unfinished line is shown again once it has changed."""

@@ -107,7 +107,7 @@ def metrics_of(
         gpu_type=_gpu_type(row, reading),
         status=status,
         last_updated=max((when for when in times if when is not None), default=None),
-        recent_logs=deque((clean_text(line, MOST_LINE) for line in seen.logs[-KEPT_LOGS:]), maxlen=KEPT_LOGS),
+        recent_logs=deque(seen.logs, maxlen=KEPT_LOGS),
         key=spec.key,
         name=_name(spec, row, training, is_found=is_found) or str(identity),
         groups=spec.groups,
