@@ -83,7 +83,7 @@ WATCH = WatchConfig(poll_interval=JUDGE_SECONDS)
 class FleetMember:
     """One member. `look` is called by one thread at a time; values that others read are replaced as a whole.
 
-    `turn` is a lock held while a look computes: one member at a time leaves the interpreter responsive to the keyboard,
+    `turn` is a lock held while a reply is read: one member at a time leaves the interpreter responsive to the keyboard,
     and many threads would compete for it. `store` shares observations with other commands; None: only this member's own
     are judged. `found` is the training of a member that a search found.
 
@@ -240,8 +240,7 @@ class FleetMember:
         self, site: Site, members: Sequence[FleetMember], now: float, more: Sequence[Question[Any]] = ()
     ) -> list[Answer[Any]]:
         """Look at members of this target in one round trip; return the answers to `more` questions."""
-        with self._turn:
-            asked = [member.questions() for member in members]
+        asked = [member.questions() for member in members]
         gpus, *answers = site.ask(gpu_question(GPU_SECONDS), *chain(*asked), *more)
         for member, questions in zip(members, asked):
             member.take([gpus, *answers[: len(questions)]], now)
