@@ -379,7 +379,7 @@ class ProgressReader:
             self._take(fields, "", epoch_signs(""))
         if self.job is None:
             self.other_total = None
-        else:
+        elif not self.job.measured:
             self.job = replace(self.job, measured=True)
 
     def _take(self, fields: Mapping[str, Any], text: str, signs: EpochSigns) -> None:
