@@ -59,8 +59,8 @@ MAX_SCRIPT_BYTES = 131_000  # Linux limits one environment variable of a new pro
 CONNECT_SECONDS = 20.0
 ASK_ATTEMPTS = 3
 _LEAST_SECONDS = 1.0  # for a call whose time is over
-_ASKED = regex(r"ask (\d{1,4}) (\d{1,12}(?:\.\d{1,9})?) (\d{1,12}(?:\.\d{1,9})?)", re.ASCII)
-_ENDED = regex(r"exit (\d{1,3})", re.ASCII)
+_ASKED = regex(r"ask (\d{1,4}) (\d{1,12}(?:\.\d{1,9})?) (\d{1,12}(?:\.\d{1,9})?)(?:\n|\Z)", re.ASCII)
+_ENDED = regex(r"\s*exit (\d{1,3})\s*\Z", re.ASCII)
 R = TypeVar("R")
 
 
@@ -68,9 +68,9 @@ R = TypeVar("R")
 class Site:
     """A target, the transport that reaches it (None: the programs of this machine), and the clock to wait by.
 
-    `until` is the monotonic time at which all that is asked there has ended; see `within`. `turn` is held while scripts
-    are written and replies are read: threads that did so at the same time would compete for the interpreter. `reach`
-    leads to the target itself, where a caller keeps the way from one round trip to the next.
+    `until` is the monotonic time at which all that is asked there has ended; see `within`. `turn` is held while replies
+    are read: threads that did so at the same time would compete for the interpreter. `reach` leads to the target
+    itself, where a caller keeps the way from one round trip to the next.
     """
 
     target: Target
@@ -173,8 +173,7 @@ class Site:
         end = time.monotonic() + limit
         for attempts_left in reversed(range(ASK_ATTEMPTS)):
             nonce = os.urandom(12).hex()
-            with self.turn:
-                script = self._fenced(format_script(questions, nonce))
+            script = self._fenced(format_script(questions, nonce))
             try:
                 result = reach.run(["sh", "-s"], timeout=limit, input=script)
             except CommandTimedOut as error:
@@ -278,15 +277,13 @@ def read_frames(text: str, nonce: str) -> dict[int, Reply | None] | None:
         return None
     replies: dict[int, Reply | None] = {}
     for (start, end), following in zip(parts, parts[1:]):
-        line_end = text.find("\n", start, end)
-        line_end = end if line_end < 0 else line_end
-        asked = _ASKED.fullmatch(text, start, line_end)
+        asked = _ASKED.match(text, start, end)
         if asked:
-            body = slice(min(line_end + 1, end), end)
-            ended = _ENDED.fullmatch(text[slice(*following)].strip())
+            begin = asked.end()
+            ended = _ENDED.match(text, *following)
             number, duration = int(asked[1]), max(0.0, float(asked[3]) - float(asked[2]))
-            is_whole = number not in replies and body.stop - body.start <= MAX_ANSWER_BYTES
-            replies[number] = Reply(text[body], int(ended[1]), duration) if ended and is_whole else None
+            is_whole = number not in replies and end - begin <= MAX_ANSWER_BYTES
+            replies[number] = Reply(text[begin:end], int(ended[1]), duration) if ended and is_whole else None
     return replies
 
 
