@@ -274,13 +274,11 @@ def judge_efa(active: Sequence[bool | None], devices: int) -> list[Finding]:
 _LOGS = "run kubectl logs to see the end of its log"
 _PREVIOUS = "run kubectl logs --previous to see why"
 _NODE = "check its node with kubectl get nodes"
-_PULL = ("failed", "its image cannot be pulled", CHECK_IMAGE)
 _POD_REASONS = {  # the verdict on a pod that is not ready; what happened, if its message does not say it; the remedy
     "OOMKilled": ("failed", "a container ran out of memory", "raise its memory limit, or use fewer DataLoader workers"),
     "Evicted": ("failed", None, "reduce its use of memory or ephemeral storage"),
     "CrashLoopBackOff": ("failed", "its container keeps crashing", _PREVIOUS),
-    "ImagePullBackOff": _PULL,
-    "ErrImagePull": _PULL,
+    "ImagePullBackOff": ("failed", "its image cannot be pulled", CHECK_IMAGE),
     NODE_SILENT: ("warning", None, _NODE),
 }
 
@@ -314,7 +312,8 @@ def judge_pod(name: str, pod: PodState | None, now: float) -> list[Finding]:
     said = (f" ({word}{of})" if word else "") + (f": {reason}" if reason else "")
     waits = pod.phase == "Pending" and not is_stuck(pod)
     is_leaving, overdue = pod.deleting and pod.phase != "Failed", now - (pod.deletes_at or now)
-    is_beside = pod.main_container is not None and pod.ended_container not in (None, pod.main_container)
+    is_sidecar = pod.phase == "Running" and pod.containers and pod.ended_container not in pod.containers
+    is_beside = (pod.main_container or is_sidecar) and pod.ended_container not in (None, pod.main_container)
     is_down = not pod.ready and not is_beside and (word in _POD_REASONS or word not in (None, pod.terminated))
     is_news = not pod.ready or (word is not None and is_recent)
     where = f"container {pod.ended_container} " if pod.ended_container else ""

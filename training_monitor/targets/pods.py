@@ -41,7 +41,8 @@ ENDED, WAITING = ("Succeeded", "Failed", "Stopped", "Ended"), ("Pending", "Suspe
 DESCRIBE = "run kubectl describe pod to see why"
 CHECK_IMAGE = "check the image name, the pull secret and the registry's rate limit"
 NODE_SILENT = "NodeNotReady"  # what Kubernetes says in an event only
-_HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
+_STARTS = ("ContainerCreating", "PodInitializing")
+_RETRIED = ("ErrImagePull", "RegistryUnavailable")  # soon, and ImagePullBackOff follows
 _GPUS = regex(  # nvidia.com/mig-3g.40gb, gpu.intel.com/i915, aws.amazon.com/neuroncore, huawei.com/Ascend910
     r"/(?:v?gpu(?:[.-].*)?|mig-.*|tpu|gaudi\w*|neuron\w*|npu\w*|ascend\w*|v?mlu\w*|gcu|dcu\w*)$|^gpu\.", re.IGNORECASE
 )
@@ -97,9 +98,10 @@ def is_stuck(pod: PodState) -> bool:
     """
     if pod.kind == "container":
         return pod.phase == "Pending" and pod.terminated is not None
-    is_put = pod.node is not None and pod.reason not in (None, "RegistryUnavailable")  # which Kubernetes asks again
+    if pod.phase != "Pending" or pod.deleting or pod.reason in (None, *_RETRIED):
+        return False
     is_first_end = pod.reason == pod.terminated and not pod.restarts and pod.reason not in _OF_RUNTIME
-    return pod.phase == "Pending" and not (pod.deleting or is_first_end) and (is_put or pod.reason in _WORST)
+    return not is_first_end and (pod.node is not None or pod.reason in _WORST)
 
 
 def names_container(pod: PodState) -> bool:
@@ -214,12 +216,13 @@ def _reason(
 
 
 def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield what a container that does not run waits for or died of, now and before its last restart."""
+    """Yield what a container that neither runs nor is about to waits for or died of, now and before its last restart."""
     now, before = table_in(container, "state"), table_in(container, "lastState")
-    if "running" in now or _end_of(container).get("exitCode") == 0:
+    waits = table_in(now, "waiting")
+    if "running" in now or _end_of(container).get("exitCode") == 0 or waits.get("reason") in _STARTS:
         return
-    for state in (table_in(now, "waiting"), table_in(now, "terminated"), table_in(before, "terminated")):
-        if state.get("reason") and state["reason"] not in _HARMLESS:
+    for state in (waits, table_in(now, "terminated"), table_in(before, "terminated")):
+        if state.get("reason") and state["reason"] != "Completed":
             yield state
 
 

@@ -194,7 +194,7 @@ def test_what_kubernetes_says_of_a_pod_has_a_verdict_and_a_remedy() -> None:
         (pod("Failed", False, reason="Evicted", message="low on memory"), "failed", "Evicted", "ephemeral storage"),
         (pod("Running", False, 9, reason="CrashLoopBackOff"), "failed", "keeps crashing", "--previous"),
         (pod("Pending", False, reason="ImagePullBackOff"), "failed", "cannot be pulled", "pull secret"),
-        (pod("Pending", False, reason="ErrImagePull"), "failed", "cannot be pulled", "image name"),
+        (pod("Pending", False, reason="ErrImagePull", message="timed out"), "warning", "timed out", "image name"),
         (pod("Pending", False, reason="Unschedulable", message="0/3 nodes"), "warning", "0/3 nodes", "describe"),
         (pod("Pending", False), "warning", "head is Pending", "describe"),
         (pod(ready=False), "warning", "not ready", "describe"),
@@ -257,6 +257,8 @@ def test_a_pod_is_judged_by_the_container_that_trains() -> None:
         (again, "failed", "its container finishes, and is started again"),
     ]:
         only(judge_pod("head", pod(ready=False, **of, **more), NOW), verdict, words)
+    sidecar = pod(ready=False, containers=("train",), **beside)  # an init container that goes on
+    only(judge_pod("head", sidecar, NOW), "warning", "CrashLoopBackOff")
 
 
 def test_a_pod_that_cannot_start_has_failed_and_one_that_starts_again_has_not() -> None:

@@ -97,6 +97,8 @@ def test_what_waits_is_stuck_if_its_containers_do_not_start_or_crash() -> None:
         ({"reason": None}, False),
         ({"deleting": True}, False),
         ({"reason": "RegistryUnavailable"}, False),
+        ({"reason": "ErrImagePull"}, False),  # it is tried again
+        ({"reason": "ImagePullBackOff"}, True),
         ({"reason": "Error", "terminated": "Error"}, False),  # its first end: it is started again
         ({"reason": "Error", "terminated": "Error", "restarts": 1}, True),
         ({"reason": "CrashLoopBackOff", "terminated": "Error"}, True),
@@ -107,6 +109,14 @@ def test_what_waits_is_stuck_if_its_containers_do_not_start_or_crash() -> None:
         ({"node": None, "kind": "job", "reason": "Resources"}, False),
     ]:
         assert is_stuck(replace(waits, **changes)) is expected, changes
+
+
+def test_a_container_that_is_created_again_does_not_wait_after_a_crash() -> None:
+    for now, is_created in [("ContainerCreating", True), ("PodInitializing", True), ("CrashLoopBackOff", False)]:
+        again = container({"waiting": {"reason": now}}, end("Unknown", 255), restartCount=2)
+        for phase in ("Pending", "Running"):
+            state = state_of(again, phase=phase)
+            assert (state.reason is None, is_stuck(state)) == (is_created, phase == "Pending" and not is_created)
 
 
 def test_a_pod_that_only_kubernetes_calls_not_ready_has_a_silent_node() -> None:
