@@ -116,11 +116,13 @@ class FoundTrainings(NamedTuple):
     """The trainings among the processes of a target.
 
     `unlisted` counts processes that were not examined, `unrecognized` those that may be trainings but look like none.
+    `hides_others`: those of other users are hidden, as not even process 1 is visible (hidepid).
     """
 
     trainings: tuple[FoundTraining, ...]
     unlisted: int = 0
     unrecognized: int = 0
+    hides_others: bool = False
 
 
 class FoundFile(NamedTuple):
@@ -160,7 +162,7 @@ def parse_trainings(
     taken = seen.own.union(*(each.pids for each in found))
     others = [pid for pid in mine if pid not in taken and may_train(seen.words[pid])]
     ordered = sorted(found, key=lambda each: (not each.has_gpu, each.start, each.pid))
-    return FoundTrainings(tuple(ordered), unlisted, len(others))
+    return FoundTrainings(tuple(ordered), unlisted, len(others), 1 not in seen.table)
 
 
 def parse_files(text: str) -> tuple[FoundFile, ...]:

@@ -42,6 +42,7 @@ from training_monitor.targets.target import RESOLVE_SECONDS, Target, class_of
 from training_monitor.targets.transport import Transport
 
 MOST_NAMED = 5
+_OF_OTHERS = NotSeen("processes of other users", "they are hidden on this machine (hidepid)")
 RAY_SECONDS = 4.0  # for Ray's list of jobs, and for recent logs, where it may turn out that nobody needs them
 
 
@@ -217,6 +218,7 @@ class _There(NamedTuple):
     names: Sequence[str]
     ray: Sequence[RayJob]
     not_seen: tuple[NotSeen, ...]
+    hides_others: bool = False
 
     @classmethod
     def read(
@@ -231,7 +233,7 @@ class _There(NamedTuple):
         not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs, named)))
         found = running.value or FoundTrainings(())
         note_found(site, found)
-        return cls(site.target, found.trainings, names.value or (), ray.value or (), not_seen)
+        return cls(site.target, found.trainings, names.value or (), ray.value or (), not_seen, found.hides_others)
 
     def is_job(self, job_id: str | None) -> bool:
         """Return whether the target has such a job: a process's environment may name one that it does not have."""
@@ -487,5 +489,6 @@ def _all(there: _There, files: Answer[tuple[FoundFile, ...]]) -> Meant:
     newest = next((_by_path(each.path) for each in files.value or () if may_list(each.path)), None)
     if ended:
         return Meant(tuple(ended), there.not_seen, is_last=True, log=newest)
-    unread = (NotSeen("recent logs", files.failure.what),) if files.failure else ()
+    unread = [NotSeen("recent logs", files.failure.what)] if files.failure else []
+    unread += [_OF_OTHERS] if there.hides_others and not newest else []
     return Meant((newest,) if newest else (), (*there.not_seen, *unread), is_last=True)

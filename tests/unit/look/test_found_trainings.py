@@ -83,7 +83,7 @@ def test_processes_on_gpus_come_first_and_what_looks_like_no_training_is_counted
     assert found({**unnamed, "command": "ollama serve"}) == []
     other = {"pid": "50", "command": "python -c pass"}
     answer = parse_trainings(reply(TRAIN, other, {"pid": "51", "command": "bash train.sh"}), WORD, SPELLING)
-    assert (len(answer.trainings), answer.unrecognized) == (1, 1)
+    assert (len(answer.trainings), answer.unrecognized, answer.hides_others) == (1, 1, True)
 
 
 def test_workers_of_ray_belong_to_the_job_of_their_driver() -> None:

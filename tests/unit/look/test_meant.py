@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import FakeClock, FakeJobs, FakeTransport
 from training_monitor.core.errors import JobNotFound
-from training_monitor.look.find_trainings import FoundTraining, FoundTrainings
+from training_monitor.look.find_trainings import FoundFile, FoundTraining, FoundTrainings
 from training_monitor.look.meant import find_process_job, read_all
 from training_monitor.targets.asking import Answer, Site
 
@@ -42,3 +42,11 @@ def test_an_upload_is_not_a_training_that_runs_or_has_ended() -> None:
     assert found([UPLOAD, "samples-0123456789abcdef-1", "lora-attempt-1"], sending) == ["process:lora-attempt-1"]
     assert found(["upload-data"]) == ["process:upload-data"]
     assert found([UPLOAD]) == []
+
+
+def test_nothing_is_found_for_sure_where_processes_of_others_are_hidden() -> None:
+    for hides_others, logs, names in [(True, (), 1), (False, (), 0), (True, (FoundFile("/r/train.log", 5.0, 9),), 0)]:
+        found = FoundTrainings((), hides_others=hides_others)
+        values: dict[str, Any] = {"running": found, "names": [], "signs": False, "files": logs}
+        meant = read_all(Site.of("local"), [Answer(name, value) for name, value in values.items()])
+        assert [each.why for each in meant.not_seen] == ["they are hidden on this machine (hidepid)"] * names
