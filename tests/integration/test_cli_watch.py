@@ -75,8 +75,10 @@ def test_a_run_is_found_by_its_pid(start: object) -> None:
     run = start(3)  # type: ignore[operator]
     assert wait_until(lambda: "step 3" in (run.folder / "log").read_text())
     done = cli("watch", "local", str(run.process.pid), "--once")
-    assert done.returncode == 0 and f"training: pid {run.process.pid}" in done.stderr
+    assert done.returncode == 0 and not done.stderr
     assert done.stdout.startswith("running  [#...............]   8%  step 3/40  loss 0.3")
+    done = cli("stop", "local", str(2**22 + 1))  # more than any PID
+    assert done.returncode == 2 and done.stderr.startswith("error: no process")
 
 
 def test_what_is_not_there_is_not_watched(surroundings: Surroundings) -> None:

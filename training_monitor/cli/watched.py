@@ -57,7 +57,7 @@ def find_job(
             raise
         hint(f"{error.what}: continuing with {known.label}, which was found there earlier")
         return known
-    if not args.json:
+    if not args.json and (found.command or found.named is None):  # a PID alone may be that of no process
         hint(f"training: {name}{f': {found.command}' if found.command else ''}")
     store.save_run(key, job, finished=False)
     args.target = str(site)

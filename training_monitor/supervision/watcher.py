@@ -214,11 +214,8 @@ class TrainingWatcher:
             hint = look.view.resume or f"to keep it from starting, delete the {look.view.pod.kind}, or its owner"
             raise CommandFailed(f"{look.view.message}: no process of it can be stopped", hint=hint)
         if self.job.pid_file is None and self.job.pid is None and look.is_running is not False:
-            raise SettingsError(
-                "pid_file",
-                None,
-                "a file with the PID of the training, or its PID instead of its log: a log does not identify processes",
-            )
+            expected = "the PID of the training, or a file with it (pid_file): a log does not identify processes"
+            raise SettingsError("what to stop", self.job.label, expected)
         if look.process is None:
             raise TrainingMonitorError(f"{self.target}: cannot tell which processes to stop: {'; '.join(look.errors)}")
         if look.process.running is None:
