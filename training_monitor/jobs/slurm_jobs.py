@@ -53,6 +53,7 @@ from training_monitor.targets.kinds.slurm import (
     read_former,
     read_job,
     refused,
+    settled,
     standing_of,
 )
 from training_monitor.targets.pods import ENDED
@@ -337,12 +338,16 @@ def _read(fields: Mapping[str, str], log: str, job_id: str) -> JobView | None:
     if fields.get("state") == "forgotten":
         return _read_forgotten(fields, log, job_id, number)
     if (read_whole(fields.get("count")) or 1) > 1:
-        raise SettingsError("job", job_id, f"one of the array's {fields['count']} tasks, such as {job_id}_0")
+        expected = f"one of the array's {fields['count']} tasks, such as {job_id}_0"
+        if " HetJobId=" in line:
+            expected = f"a job of one part; for a heterogeneous job, use the target slurm://{number}"
+        raise SettingsError("job", job_id, expected)
     nodes = fields.get("nodes", "").split()
     job = read_job(line, nodes)
     if job is None:
         raise ParseError("not a job", source="scontrol show job", text=line)
     now, log_time = read_number(fields["now"]), read_number(fields.get("log_time"))
+    job = settled(job, now)
     begun = job.starts_at if job.phase != "Pending" else None
     if job.phase in ("Running", "Suspended", "Pending"):
         log = log[max((each.end() for each in _ENDED.finditer(log)), default=0) :]

@@ -111,6 +111,8 @@ def test_what_is_not_one_job_of_sbatch_is_refused() -> None:
             config_of(LINE.replace(old, new))
     with pytest.raises(SettingsError, match="slurm:12_0"):
         look(more=("count=2",))
+    with pytest.raises(SettingsError, match="the target slurm://12$"):
+        look(("JobId=12 ", "JobId=12 HetJobId=12 HetJobOffset=0 "), more=("count=2",))
     for name in ("", "a b", "../x", "-x", "a/b"):
         with pytest.raises(SettingsError):
             look_question(f"slurm:{name}")
@@ -159,6 +161,17 @@ def test_each_state_is_a_status_unless_a_supervisor_stopped_the_job() -> None:
         view = look(("JobState=RUNNING", f"JobState={state}"), more=("stopped_by=supervisor",))
         assert view.status is JobStatus.STOPPED and view.stopped_by == "supervisor"
     assert look(more=("stopped_by=supervisor",)).status is JobStatus.RUNNING
+
+
+def test_a_job_whose_node_is_not_cleaned_up_has_ended() -> None:
+    ended = ("EndTime=1795845998", f"EndTime={NOW - 900}")
+    for code, status, phase in [
+        ("0:11", JobStatus.FAILED, "Failed"),
+        ("0:0", JobStatus.UNKNOWN, "Ended"),
+        ("0:15", JobStatus.UNKNOWN, "Ended"),
+    ]:
+        view = look(("JobState=RUNNING", "JobState=COMPLETING"), ("ExitCode=0:0", f"ExitCode={code}"), ended)
+        assert view.pod and (view.status, view.pod.phase) == (status, phase)
 
 
 def test_two_runs_in_one_log_are_told_apart() -> None:

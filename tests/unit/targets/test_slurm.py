@@ -241,6 +241,10 @@ def test_a_job_that_has_been_ending_for_long_has_ended(tmp_path: Path, monkeypat
         ("TimeLimit", "0:15", "time_limit", "Failed"),
         ("NodeDown", "0:0", "node_lost", "Failed"),
         ("NonZeroExitCode", "3:0", None, "Failed"),
+        ("NonZeroExitCode", "0:11", None, "Failed"),
+        ("NonZeroExitCode", "139:0", None, "Failed"),
+        ("NonZeroExitCode", "255:0", None, "Failed"),
+        ("NonZeroExitCode", "143:0", None, "Ended"),
         ("None", "0:15", None, "Ended"),  # cancelled, or not
     ]:
         ended = line(state="COMPLETING", reason=reason, code=code).replace(" EndTime=", " EndTime=1600000000 Old=")

@@ -65,6 +65,7 @@ _BY_REASON = {  # the state that follows once Slurm has cleaned up
 }
 _CLOCKS_DIFFER = 60.0  # seconds, that of the controller and that of the files
 _ENDING_SECONDS = 600.0  # more than between the signals that end a job (KillWait)
+_NO_FAILURE = (None, 0, *(128 + number for number in (1, 2, 9, 10, 12, 15)))  # the latter may be sent from outside
 _PHASES = {  # any other state is unknown
     **dict.fromkeys(("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "UPDATE_DB"), "Running"),
     **dict.fromkeys(_PENDING, "Pending"),
@@ -377,18 +378,18 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
     nodes = [rest.split() for word, rest in lines if word == "nodes"]
     read = tuple(found for job, names in zip(jobs, nodes) if (found := read_job(job, names) or _unread(job)))
     now = next((_time(rest) for word, rest in lines if word == "now"), None)
-    read = tuple(each._replace(state=_state_after(each)) if _is_over(each, now) else each for each in read)
-    return tuple(each._replace(is_own=("user", each.user) in lines) for each in read)
+    return tuple(settled(each, now)._replace(is_own=("user", each.user) in lines) for each in read)
 
 
-def _is_over(job: SlurmJob, now: float | None) -> bool:
-    """Whether a job has ended long ago, by the clock of the machine with Slurm's commands: ours may differ."""
-    return job.state == "COMPLETING" and (now or 0.0) - (job.ended_at or math.inf) > _ENDING_SECONDS
+def settled(job: SlurmJob, now: float | None) -> SlurmJob:
+    """Return a job that has ended long ago, and whose node Slurm does not finish cleaning up, in its state after that.
 
-
-def _state_after(job: SlurmJob) -> str:
-    """Return the state in which a job has ended whose node Slurm does not finish cleaning up."""
-    return _BY_REASON.get(job.reason or "", "FAILED" if job.exit_code and job.exit_code < 128 else _UNCLEARED)
+    `now` is by the clock of the machine with Slurm's commands: ours may differ.
+    """
+    if job.state != "COMPLETING" or (now or 0.0) - (job.ended_at or math.inf) <= _ENDING_SECONDS:
+        return job
+    ended = _UNCLEARED if job.exit_code in _NO_FAILURE else "FAILED"
+    return job._replace(state=_BY_REASON.get(job.reason or "", ended))
 
 
 def refused(said: str) -> TargetUnreachable:

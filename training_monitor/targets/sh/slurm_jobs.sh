@@ -228,7 +228,8 @@ requeue() { # EXCLUDED
   reserve || return
   _is=exists
   is_it "$_job" || case $_job in
-  *' JobState=PENDING '* | *' JobState=RUNNING '* | *' JobState=SUSPENDED '* | *' JobState=COMPLETING '*) ;;
+  *' JobState=PENDING '* | *' JobState=RUNNING '* | *' JobState=SUSPENDED '*) ;;
+  *' JobState=COMPLETING '*) _said="job $_first is COMPLETING"; refuse; return ;;
   *)
     (umask 077; list_files | while IFS= read -r _file; do tail -c "$_bytes" "$_file"; done >"$_dir/former_log")
     _said=$(scontrol requeue "$_first" 2>&1) || { printf 'error=%s\n' "$(show_said)"; return; }
