@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from math import inf
@@ -47,7 +48,9 @@ _FAILURES = regex(r"^ {0,8}Recent failures:\s*$")
 _NO_NODE = "no node has reported its resources yet: Ray has just started"
 _TASKS = regex(r"\{(.{1,2000})\}: \d{1,9}\+? pending tasks/actors(?: \(.{0,80}\))?")
 _AMOUNT = regex(r"'([^']{1,200})': ([\d.e+]{1,40})")
-_RESOURCE = regex(r"^\s+([^\s/]{1,40})/([^\s/]{1,40}) (GPU|CPU)(?:\s|$)")
+_RESOURCE = regex(
+    r"^\s+([^\s/]{1,40})/([^\s/]{1,40}) (GPU|CPU)(?: \(([\d.e+]{1,40}) used of ([\d.e+]{1,40}) reserved|\s|$)"
+)
 
 
 # ---------------------------------------------------------------- one job, many jobs, over REST
@@ -278,8 +281,8 @@ def parse_ray_resources(text: str) -> RayResources:
     """Parse the first usage block and the demands of `ray status`; the per-node blocks (`-v`) after it are ignored.
 
     Returns:
-        RayResources: `*_available` is the cluster's total, `*_used` the part in use; None for an amount that cannot be,
-        such as the -1.0 in use of Ray's own counting. A resource missing from a complete block is 0.0: the cluster has
+        RayResources: `*_available` is the cluster's total, `*_used` the part in use or reserved by a placement
+        group; None for an amount that cannot be, such as the -1.0 in use of Ray's own counting. A resource missing from a complete block is 0.0: the cluster has
         none.
 
     Raises:
@@ -294,7 +297,10 @@ def parse_ray_resources(text: str) -> RayResources:
     for line in usage:
         found = _RESOURCE.match(line)
         if found:
-            amounts.setdefault(found[3], _amounts((found[1], found[2])))
+            used = found[1]
+            with suppress(ValueError):  # Ray counts as used only what is used of a placement group
+                used = str(float(used) + float(found[5]) - float(found[4])) if found[5] else used
+            amounts.setdefault(found[3], _amounts((used, found[2])))
     demands = [line.strip() for line in _block(lines, _DEMANDS) if not line.strip().startswith("(")]
     of_tasks = (task for line in demands if (task := _TASKS.fullmatch(line)))
     failed = tuple(line.strip() for line in _block(lines, _FAILURES) if not line.strip().startswith("("))

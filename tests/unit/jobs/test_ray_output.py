@@ -132,6 +132,8 @@ def test_the_usage_and_the_demands_of_ray_status_are_read() -> None:
     groups = "{'GPU': 1.0} * 2 (PACK): 1+ pending placement groups"
     assert parse_ray_resources(text.replace("Demands:", "Total Demands:")) == RayResources(4, 8, 2, 16, (groups,))
     assert parse_ray_resources(text) == RayResources(4, 8, 2, 16, (groups,))
+    for shown in ("0.0/8.0 GPU (0.0 used of 8.0", "1.0/8.0 GPU (0.0 used of 7.0", "-7.0/8.0 GPU (1.0 used of 16.0"):
+        assert parse_ray_resources(text.replace("4.0/8.0 GPU (4.0 used of 4.0", shown)).gpus_used == 8
     text = "Total Usage:\n 1.0/4.0 CPU\n 0B/1GiB memory\n\nPending Demands:\n (no resource demands)\n"
     assert parse_ray_resources(text) == RayResources(0, 0, 1, 4)
     text = "Total Usage:\n 96.0/96.0 CPU\n -1.0/8.0 GPU\n 0B/1GiB memory\n\nDemands:\n (no resource demands)\n"
