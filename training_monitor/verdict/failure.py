@@ -101,7 +101,10 @@ _ERRORLIKE = regex(
     r"|(?:terminated|exited) (?:abruptly|unexpectedly)|exited with(?! (?:(?:exit )?(?:code|status)[ :=]{1,3})?0\b))\b"
 )
 # By Slurm, which kills it soon, and does not start it again as one that was preempted
-_CANCELLED = regex(r"\*\*\* job \S{1,40} (?:on \S{1,80} )?cancelled at \S{1,40} (?:\*\*\*|due to time limit)")
+_CANCELLED = regex(
+    r"\*\*\* (?:job|step(?=.{1,200} due to time limit)) \S{1,40} (?:on \S{1,80} )?cancelled at \S{1,40}"
+    r" (?:\*\*\*|due to time limit)"
+)
 _STDIO_BUFFER = 8192
 _UNCAUGHT = regex(r"\[rank\d{1,5}\]: \Z")  # PyTorch writes this before each line of an exception that ends a rank
 _TO_ZERO = str.maketrans("123456789", "000000000")

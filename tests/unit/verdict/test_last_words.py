@@ -204,6 +204,9 @@ ENDS = [
     (f"{MORE}\nslurmstepd: error: *** JOB 6 ON n1 CANCELLED AT T ***\nstep 500 loss 0.27", "external_cancel", "stop"),
     (f"{MORE}\nslurmstepd: error: *** JOB 6 ON n1 CANCELLED AT T DUE TO TIME LIMIT ***\nstep 500 loss 0.27",
      "time_limit", "restart"),
+    (f"{MORE}\nslurmstepd: error: *** STEP 6.0 ON n1 CANCELLED AT T DUE TO TIME LIMIT ***\nstep 500 loss 0.27",
+     "time_limit", "restart"),
+    (f"{MORE}\nslurmstepd: error: *** STEP 6.0 ON n1 CANCELLED AT T ***\nstep 500 loss 0.27", "none", "ignore"),
     # A new attempt, or a long time of steps, does
     (f"{MORE}\nslurmstepd: error: *** JOB 6 ON n1 CANCELLED AT T ***\nstep 1 loss 2\nstep 2 loss 2", "none", "ignore"),
     (f"{MORE}\nslurmstepd: error: *** JOB 6 ON n1 CANCELLED AT T ***\nResuming from checkpoint-400\nstep 401 loss 0.2",
