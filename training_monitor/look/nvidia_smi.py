@@ -95,6 +95,7 @@ def parse_gpus(text: str) -> GpuTable:
     if not gpus and not messages:
         raise ParseError("the output contains neither GPU rows nor a known message", source="nvidia-smi", text=text)
     has_none = not gpus and any(_NO_GPU.search(said) for said in messages)
+    messages = [said for said in messages if not gpus or not _NO_GPU.search(said)]  # beside a lost one, no other
     return GpuTable(gpus=tuple(gpus), error=messages[0] if messages else None, has_none=has_none)
 
 

@@ -51,6 +51,8 @@ def test_a_lost_gpu_keeps_the_index_of_the_driver_and_hides_no_other() -> None:
     assert [gpu.index for gpu in table.gpus] == [None, 0]
     assert table.gpus[0].error == lost
     assert table.gpus[1].utilization == 97
+    table = parse_gpus(f"{lost}\nNo devices were found")
+    assert ([gpu.error for gpu in table.gpus], table.error, table.has_none) == ([lost], None, False)
 
 
 def test_a_gpu_of_which_not_even_the_index_is_known_counts_once() -> None:

@@ -17,7 +17,8 @@ def run(args: Namespace) -> int:
     from training_monitor.look import check_gpu_utilization
 
     report = check_gpu_utilization(args.target, args.namespace)
-    verdict = "ok" if report["healthy"] else "unknown" if report["gpu_count"] is None else "failed"
+    is_unknown = report["gpu_count"] is None and not any(report["gpu_errors"])
+    verdict = "ok" if report["healthy"] else "unknown" if is_unknown else "failed"
     if print_json(args, report, verdict):
         return EXITS[verdict]
     longest = max((len(name or "?") for name in report["gpu_names"]), default=0)
