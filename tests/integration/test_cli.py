@@ -87,6 +87,8 @@ def test_status_of_a_failed_job_names_the_root_of_its_failure(local: Place) -> N
     assert lines[1:] == [f"  failed: {words.removeprefix('[rank1]: ')}", "  kind of failure: cuda_oom (user)"]
     found = json.loads(cli("status", "local", job_id, "--json").stdout)["jobs"][0]["failure"]
     assert (found["category"], found["action"], found["rank"]) == ("cuda_oom", "stop", 1)
+    piped = start(f"echo step 3/9 loss=1; echo '{words}' | cat", "piped", lambda job: job.status is JobStatus.SUCCEEDED)
+    assert cli("status", "local", piped).returncode == cli("check", "local", piped).returncode == 3
 
 
 def test_step_of_a_job_that_printed_none_is_unknown(local: Place) -> None:
@@ -158,6 +160,10 @@ def test_gpu_prints_a_line_each_and_is_unknown_without_nvidia_smi(local: Place) 
     assert done.returncode == 0 and done.stdout.count("H100") == 2
     assert "100 %" in done.stdout and "pid 77" in done.stdout
     assert len({line.index("%") for line in done.stdout.splitlines() if line.startswith("GPU")}) == 1
+    lost = "Unable to determine the device handle for GPU0: 0000:05:00.0: Unknown Error"
+    (local.surroundings.tools / "nvidia-smi").write_text(f"#!/bin/sh\necho '{lost}'; echo No devices were found\n")
+    done = cli("gpu", "local")
+    assert done.returncode == 1 and "No devices" not in done.stdout + done.stderr
 
 
 def test_health_is_0_1_or_3_by_its_verdict(local: Place, job: str) -> None:

@@ -169,7 +169,10 @@ def _finished(seen: Sequence[Observation]) -> Verdict:
     failure = last.failure if _names_failure(last) else None
     is_done = last.finished or all_steps_done(last) or not _is_partial(last)
     if failure and not is_done:
-        reason = _with_last_words(f"the job reported success{_at(last)}", failure)
+        reason = f"the job reported success{_at(last)}"
+        if failure.evidence == last.message:  # what happened to its pod
+            return Verdict("unknown", "unknown", f"{reason}: {last.message}", since, failure=failure)
+        reason = _with_last_words(reason, failure)
         remedies = (
             "if the training runs in a script or a pipeline such as `train.py | tee`, make that exit with the "
             "training's exit status (in bash: set -o pipefail)",

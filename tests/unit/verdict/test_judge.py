@@ -477,6 +477,7 @@ def test_an_ended_training_says_how_it_ended(subtests: pytest.Subtests) -> None:
         ({"step": 40, "total_steps": 200, "is_running": False}, "failed", "failed", "failed at step 40 of 200 without"),
         ({"step": 40, "is_running": False}, "unknown", "unknown", "it ended, and no log shows whether it succeeded"),
         ({**PARTIAL, "failure": CUDA}, "unknown", "unknown", f"step 40 of 200; its log ends with: {CUDA.evidence}"),
+        ({**PARTIAL, "failure": CUDA, "message": CUDA.evidence}, "unknown", "unknown", f"of 200: {CUDA.evidence}"),
         ({**PARTIAL, "failure": replace(CUDA, action="monitor")}, "finished", "ok", "finished at step 40 of 200"),
         ({**PARTIAL, "step": 200, "failure": CUDA}, "finished", "ok", "finished at step 200 of 200"),
     ]:

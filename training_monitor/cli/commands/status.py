@@ -81,6 +81,8 @@ def _show_job(args: Namespace) -> int:
         _say_supervisor(claims, view)
         if verdict.failure and verdict.failure.category not in UNNAMED_FAILURES:
             say(f"  kind of failure: {verdict.failure.category} ({verdict.failure.error_class})")
+    if view.status is JobStatus.SUCCEEDED and verdict.verdict == "unknown":  # its log says something else
+        return UNKNOWN
     return BAD if verdict.verdict == "failed" else _EXIT.get(view.status, OK)
 
 
