@@ -36,7 +36,7 @@ READERS = {
     ),
     "slurmstepd, for who ended a job": ("jobs/slurm_jobs.py",),
     "Slurm's commands, for a missing configuration": ("targets/kinds/slurm.py:refused",),
-    "Slurm, for the reason of a state": ("targets/kinds/slurm.py:_resume", "targets/kinds/slurm.py:_state_after")
+    "Slurm, for the reason of a state": ("targets/kinds/slurm.py:_resume", "targets/kinds/slurm.py:settled")
     + ("targets/kinds/slurm.py:standing_of",),
     "kubectl, of a pod that is missing": ("targets/kinds/pod.py",),
     "ssh, of a server that does not answer": ("targets/kinds/vast.py",),

@@ -282,8 +282,8 @@ def parse_ray_resources(text: str) -> RayResources:
 
     Returns:
         RayResources: `*_available` is the cluster's total, `*_used` the part in use or reserved by a placement
-        group; None for an amount that cannot be, such as the -1.0 in use of Ray's own counting. A resource missing from a complete block is 0.0: the cluster has
-        none.
+        group; None for an amount that cannot be, such as the -1.0 in use of Ray's own counting. A resource missing from a complete block is 0.0: the
+        cluster has none.
 
     Raises:
         ParseError: the text has no usage block, or an empty one (no node has joined yet).

@@ -216,7 +216,7 @@ def _reason(
 
 
 def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield what a container that neither runs nor is about to waits for or died of, now and before its last restart."""
+    """Yield what a container that does not run and is not being created waits for or died of, now and before."""
     now, before = table_in(container, "state"), table_in(container, "lastState")
     waits = table_in(now, "waiting")
     if "running" in now or _end_of(container).get("exitCode") == 0 or waits.get("reason") in _STARTS:
