@@ -281,9 +281,9 @@ def parse_ray_resources(text: str) -> RayResources:
     """Parse the first usage block and the demands of `ray status`; the per-node blocks (`-v`) after it are ignored.
 
     Returns:
-        RayResources: `*_available` is the cluster's total, `*_used` the part in use or reserved by a placement
-        group; None for an amount that cannot be, such as the -1.0 in use of Ray's own counting. A resource missing from a complete block is 0.0: the
-        cluster has none.
+        RayResources: `*_available` is the cluster's total, `*_used` the part in use or reserved by a placement group;
+        None for an amount that cannot be, such as the -1.0 in use of Ray's own counting. A resource missing from a
+        complete block is 0.0: the cluster has none.
 
     Raises:
         ParseError: the text has no usage block, or an empty one (no node has joined yet).
@@ -299,7 +299,7 @@ def parse_ray_resources(text: str) -> RayResources:
         if found:
             used = found[1]
             with suppress(ValueError):  # Ray counts as used only what is used of a placement group
-                used = str(float(used) + float(found[5]) - float(found[4])) if found[5] else used
+                used = str(round(float(used) + float(found[5]) - float(found[4]), 4)) if found[5] else used
             amounts.setdefault(found[3], _amounts((used, found[2])))
     demands = [line.strip() for line in _block(lines, _DEMANDS) if not line.strip().startswith("(")]
     of_tasks = (task for line in demands if (task := _TASKS.fullmatch(line)))
