@@ -21,6 +21,7 @@ from training_monitor.targets.pods import (
     DESCRIBE,
     ENDED,
     NODE_SILENT,
+    STARTS,
     WAITING,
     describe_end,
     end_of_container,
@@ -280,6 +281,7 @@ _POD_REASONS = {  # the verdict on a pod that is not ready; what happened, if it
     "CrashLoopBackOff": ("failed", "its container keeps crashing", _PREVIOUS),
     "ImagePullBackOff": ("failed", "its image cannot be pulled", CHECK_IMAGE),
     NODE_SILENT: ("warning", None, _NODE),
+    **dict.fromkeys(STARTS, ("warning", None, DESCRIBE)),
 }
 
 RESTART_TOLD_SECONDS = 86400.0  # an older restart is no news

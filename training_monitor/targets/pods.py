@@ -41,8 +41,8 @@ ENDED, WAITING = ("Succeeded", "Failed", "Stopped", "Ended"), ("Pending", "Suspe
 DESCRIBE = "run kubectl describe pod to see why"
 CHECK_IMAGE = "check the image name, the pull secret and the registry's rate limit"
 NODE_SILENT = "NodeNotReady"  # what Kubernetes says in an event only
-_STARTS = ("ContainerCreating", "PodInitializing")
-_RETRIED = ("ErrImagePull", "RegistryUnavailable")  # soon, and ImagePullBackOff follows
+STARTS = ("ContainerCreating", "PodInitializing")
+_RETRIED = (*STARTS, "ErrImagePull", "RegistryUnavailable")  # soon
 _GPUS = regex(  # nvidia.com/mig-3g.40gb, gpu.intel.com/i915, aws.amazon.com/neuroncore, huawei.com/Ascend910
     r"/(?:v?gpu(?:[.-].*)?|mig-.*|tpu|gaudi\w*|neuron\w*|npu\w*|ascend\w*|v?mlu\w*|gcu|dcu\w*)$|^gpu\.", re.IGNORECASE
 )
@@ -216,13 +216,16 @@ def _reason(
 
 
 def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield what a container that does not run and is not being created waits for or died of, now and before."""
-    now, before = table_in(container, "state"), table_in(container, "lastState")
+    """Yield what a container that does not run waits for or died of, now and before its last restart.
+
+    That it is created is told of a restart only.
+    """
+    now, before = table_in(container, "state"), table_in(table_in(container, "lastState"), "terminated")
     waits = table_in(now, "waiting")
-    if "running" in now or _end_of(container).get("exitCode") == 0 or waits.get("reason") in _STARTS:
+    if "running" in now or _end_of(container).get("exitCode") == 0:
         return
-    for state in (waits, table_in(now, "terminated"), table_in(before, "terminated")):
-        if state.get("reason") and state["reason"] != "Completed":
+    for state in (waits,) if waits.get("reason") in STARTS else (waits, table_in(now, "terminated"), before):
+        if state.get("reason") not in (None, "", "Completed") and (before or state["reason"] not in STARTS):
             yield state
 
 
@@ -274,7 +277,7 @@ def standing_of(pod: PodState, container: str | None) -> PodState | None:
     name = only or pod.default_container
     if pod.phase in (*ENDED, *WAITING):
         return (end_of_container(pod, name) if pod.ended_container != name else None) or pod
-    waits = pod.reason is not None and pod.reason in (*_WORST, pod.terminated)
+    waits = pod.reason is not None and pod.reason in (*_WORST, *STARTS, pod.terminated)
     if name and waits and pod.ended_container == name and name not in pod.ends:
         return replace(pod, name=f"{pod.name}/{name}", phase="Pending", containers=(name,))
     return end_of_container(pod, only)

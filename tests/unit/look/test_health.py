@@ -269,6 +269,8 @@ def test_a_pod_that_cannot_start_has_failed_and_one_that_starts_again_has_not() 
     only(judge_pod("head", pod("Pending", False, message="no luck"), NOW), "warning", "pod head is Pending: no luck")
     state = {"reason": "CreateContainerError", "terminated": "Unknown", "message": "context deadline exceeded"}
     only(judge_pod("head", pod(ready=False, **state), NOW), "failed", "CreateContainerError (0 restarts)")
+    again = {"reason": "ContainerCreating", "terminated": "Unknown", "restarts": 1}
+    only(judge_pod("head", pod(ready=False, **again), NOW), "warning", "ContainerCreating (1 restart)")
     crash = {"reason": "CrashLoopBackOff", "ended_container": "fetch", "containers": ("train",)}
     only(judge_pod("head", pod("Pending", False, **crash), NOW), "failed", "(CrashLoopBackOff, container fetch)")
 

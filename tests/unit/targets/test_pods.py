@@ -112,11 +112,13 @@ def test_what_waits_is_stuck_if_its_containers_do_not_start_or_crash() -> None:
 
 
 def test_a_container_that_is_created_again_does_not_wait_after_a_crash() -> None:
-    for now, is_created in [("ContainerCreating", True), ("PodInitializing", True), ("CrashLoopBackOff", False)]:
+    for now, is_crash in [("ContainerCreating", False), ("PodInitializing", False), ("CrashLoopBackOff", True)]:
         again = container({"waiting": {"reason": now}}, end("Unknown", 255), restartCount=2)
         for phase in ("Pending", "Running"):
-            state = state_of(again, phase=phase)
-            assert (state.reason is None, is_stuck(state)) == (is_created, phase == "Pending" and not is_created)
+            stands = standing_of(state_of(again, phase=phase), "c")
+            assert stands and (stands.reason, stands.phase, is_stuck(stands)) == (now, "Pending", is_crash)
+    first = state_of(container({"waiting": {"reason": "ContainerCreating"}}), phase="Pending")
+    assert (first.reason, is_stuck(first)) == (None, False)
 
 
 def test_a_pod_that_only_kubernetes_calls_not_ready_has_a_silent_node() -> None:
