@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from training_monitor.core.errors import CommandFailed
 from training_monitor.core.models import LogCursor, NewLog, Question, Reply
 from training_monitor.logs.following import LIMIT_BYTES, FileSource, LogStream, newest_of
 from training_monitor.logs.sources import Polled
@@ -34,8 +33,7 @@ class OutputFiles(Polled):
         return source.follow_on(there)
 
     def _at(self, site: Site, cursor: LogCursor | None) -> tuple[Site, FileSource]:
-        """Return where the files are read, and the one to read. Raises CommandFailed: there is none."""
+        """Return where the files are read, and the one to read; an interactive job has none."""
         machine, files, since = site.target.output_files(site.transport)
-        if not files:
-            raise CommandFailed(f"{site}: the location of the training's output is unknown")
-        return site.at(machine), FileSource(newest_of(files, cursor.inode if cursor else "", since), self.label)
+        file = newest_of(files, cursor.inode if cursor else "", since) if files else "''"
+        return site.at(machine), FileSource(file, self.label)

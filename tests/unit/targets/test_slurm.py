@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeTransport
+from tests.integration.commands import run_command
 from training_monitor.core.errors import (
     CommandTimedOut,
     JobNotFound,
@@ -178,6 +179,15 @@ def test_the_output_of_an_earlier_attempt_is_not_that_of_a_job_that_was_requeued
     target: Any = site.resolve().target
     former = target.job._replace(state="FAILED")
     assert SlurmTarget("3", job=former, known_at=math.inf).output_files(None)[2] == ""
+
+
+def test_an_interactive_job_is_one_whose_output_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for job in (line().partition(" StdErr=")[0], line()):  # without files, and with files that are not here
+        programs(tmp_path, monkeypatch, squeue="echo 3", scontrol=f'[ "$2" = hostnames ] && exit\n{shows(job)}')
+        site = Site(SlurmTarget("3"))
+        assert site.ask_one(source_named("output:", "log").read(None, 65536)).missing
+        done = run_command("logs", "slurm://3")
+        assert done.returncode == 3 and "its log does not exist" in done.stderr
 
 
 FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"

@@ -12,6 +12,7 @@ from training_monitor.core.models import JobView
 from training_monitor.core.units import format_bytes
 
 _UNSEEN = "its output cannot be read: it is not in a file, or only its user may see in which one"
+_MISSING = "its log does not exist: it may not have been created yet, or be on another machine"
 _TO_FILE = "run this as its user, or write the output to a file: COMMAND >train.log 2>&1"
 
 
@@ -58,6 +59,8 @@ def _look(args: Namespace) -> JobView:
         raise TrainingMonitorError(f"no log: {monitor.view.message}", hint=monitor.view.advice)
     if monitor.observations[-1].unseen_output:
         raise TrainingMonitorError(f"{job.label}: {_UNSEEN}", hint=_TO_FILE)
+    if not monitor.view.log_known:
+        raise TrainingMonitorError(f"{site.target.called}: {_MISSING}")
     return monitor.view
 
 
