@@ -15,7 +15,7 @@ import pytest
 from tests.fakes import FakeClock
 from tests.integration.conftest import MARK, Place, Surroundings
 from tests.integration.roll_call_training import Machine, Plan, Training, running
-from tests.loopback.kubernetes import KubernetesApi, Pod
+from tests.loopback.kubernetes import ContainerState, KubernetesApi, Pod
 from training_monitor.core.errors import CommandTimedOut, SettingsError
 from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
@@ -136,13 +136,16 @@ def test_a_rank_on_a_pod_whose_state_is_unknown_is_not_missing(
         training.wait_until_ready()
         pid = training.members[0].pid
         unknown = explain_training("w-0", pid, timeout=SECONDS)
+        other.phase, other.states["main"] = "Pending", ContainerState(waiting="ImagePullBackOff")
+        waits = explain_training("w-0", pid, timeout=SECONDS)
         other.phase = "Failed"
         ended = explain_training("w-0", pid, timeout=SECONDS)
     assert unknown["silent"] == [
         {"host": "k8s://default/w-1", "why": ("Kubernetes reports its state as unknown (Unknown)")}
     ]
     assert (unknown["missing_ranks"], unknown["unseen_ranks"]) == ([], [2, 3])
-    assert ended["silent"] == [] and (ended["missing_ranks"], ended["unseen_ranks"]) == ([2, 3], [])
+    for each in (waits, ended):
+        assert each["silent"] == [] and (each["missing_ranks"], each["unseen_ranks"]) == ([2, 3], [])
 
 
 def test_the_last_process_can_show_its_stacks_before_their_question_ends(hung: Training) -> None:

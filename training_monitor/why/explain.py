@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.errors import CommandError, CommandTimedOut, SettingsError, TrainingMonitorError
+from training_monitor.core.errors import (
+    CommandError,
+    CommandTimedOut,
+    SettingsError,
+    TargetEnded,
+    TargetWaits,
+    TrainingMonitorError,
+)
 from training_monitor.core.masking import redact
 from training_monitor.core.models import Answer, GpuProcess, GpuTable, NewLog, Question
 from training_monitor.core.store import Store
@@ -225,7 +232,7 @@ def call_roll(
     if all(isinstance(each, TrainingMonitorError) for each in answers):
         raise answers[0]
     heard = list(_tell_apart(answers))
-    silent = {host.name: why for host, each in zip(hosts, answers) if (why := _why_unseen(each))}
+    silent = {host.name: why for host, each in zip(hosts, answers) if (why := _why_unseen(host, each))}
     silent |= find_silent_pods(site, pods.listed, hosts)
     beside = of_pods.findings
     if pace and pace.is_at_prompt and heard and (first := next(iter(heard[0].ranks), None)):
@@ -247,7 +254,11 @@ def call_roll(
     )
 
 
-def _why_unseen(answer: Any) -> str | None:
+def _why_unseen(host: Host, answer: Any) -> str | None:
+    """Return why it is unknown what runs on a host; None if that is known, also because nothing can run there."""
+    stands = answer.pod if isinstance(answer, TargetEnded | TargetWaits) else None
+    if stands and stands.phase != "Suspended" and not host.has_more:
+        return None
     why: str | None = answer.what if isinstance(answer, TrainingMonitorError) else answer.unseen
     return why
 
