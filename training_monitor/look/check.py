@@ -123,7 +123,7 @@ def check_training(
         for each in complete
     ]
     left = meant.trainings[MOST_TRAININGS:]
-    not_seen = [*meant.not_seen, *_not_looked_at(left)]
+    not_seen = [*meant.not_seen, *(() if jobs else meant.hidden), *_not_looked_at(left)]
     is_idle = what is None and not before and all(job["state"] in ENDS for job in jobs)
     remedies = [*siblings.remedies(), *([SEARCHED_FOR] if is_idle else [])]
     return _sum_up(site, jobs, not_seen, remedies, len(left), forgotten)

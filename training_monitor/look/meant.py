@@ -76,7 +76,8 @@ class Meant(NamedTuple):
     """The trainings that are meant. If `not_seen` names something, there may be more, or different ones.
 
     `is_last`: none runs, it is the one that was seen last; if that is a job, `log` is the newest log, which may be of a
-    later training. `has_ended`: it is that of a pod that has ended. `has_ray`: there may be a Ray.
+    later training. `has_ended`: it is that of a pod that has ended. `has_ray`: there may be a Ray. `hidden`: where there
+    is none, whose could not be seen.
     """
 
     trainings: tuple[MeantTraining, ...]
@@ -85,6 +86,7 @@ class Meant(NamedTuple):
     has_ended: bool = False
     has_ray: bool = True
     log: MeantTraining | None = None
+    hidden: tuple[NotSeen, ...] = ()
 
 
 def find_meant(
@@ -310,8 +312,8 @@ def find_one_at(
     found = meant.trainings
     if len(found) > 1:
         raise SettingsError(f"trainings on {site}", len(found), f"exactly one; select one by {_listed(found)}")
-    if meant.not_seen:
-        raise _incomplete(f"cannot list all trainings on {site}", meant.not_seen)
+    if missed := (*meant.not_seen, *meant.hidden):
+        raise _incomplete(f"cannot list all trainings on {site}", missed)
     if not found:
         raise JobNotFound(f"no training was found on {site}", hint=SEARCHED_FOR)
     return found[0]
@@ -489,6 +491,6 @@ def _all(there: _There, files: Answer[tuple[FoundFile, ...]]) -> Meant:
     newest = next((_by_path(each.path) for each in files.value or () if may_list(each.path)), None)
     if ended:
         return Meant(tuple(ended), there.not_seen, is_last=True, log=newest)
-    unread = [NotSeen("recent logs", files.failure.what)] if files.failure else []
-    unread += [_OF_OTHERS] if there.hides_others and not newest else []
-    return Meant((newest,) if newest else (), (*there.not_seen, *unread), is_last=True)
+    unread = (NotSeen("recent logs", files.failure.what),) if files.failure else ()
+    hidden = (_OF_OTHERS,) if there.hides_others and not newest else ()
+    return Meant((newest,) if newest else (), (*there.not_seen, *unread), is_last=True, hidden=hidden)

@@ -170,7 +170,7 @@ def _finished(seen: Sequence[Observation]) -> Verdict:
     is_done = last.finished or all_steps_done(last) or not _is_partial(last)
     if failure and not is_done:
         reason = f"the job reported success{_at(last)}"
-        if last.message and last.message.startswith(failure.evidence):  # what happened to its pod
+        if last.message == failure.evidence:  # what happened to its pod
             return Verdict("unknown", "unknown", f"{reason}: {last.message}", since, failure=failure)
         reason = _with_last_words(reason, failure)
         remedies = (

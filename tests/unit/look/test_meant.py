@@ -49,4 +49,5 @@ def test_nothing_is_found_for_sure_where_processes_of_others_are_hidden() -> Non
         found = FoundTrainings((), hides_others=hides_others)
         values: dict[str, Any] = {"running": found, "names": [], "signs": False, "files": logs}
         meant = read_all(Site.of("local"), [Answer(name, value) for name, value in values.items()])
-        assert [each.why for each in meant.not_seen] == ["they are hidden on this machine (hidepid)"] * names
+        assert [each.why for each in meant.hidden] == ["they are hidden on this machine (hidepid)"] * names
+        assert not meant.not_seen  # what was seen earlier, its own, has ended
