@@ -76,8 +76,8 @@ class Meant(NamedTuple):
     """The trainings that are meant. If `not_seen` names something, there may be more, or different ones.
 
     `is_last`: none runs, it is the one that was seen last; if that is a job, `log` is the newest log, which may be of a
-    later training. `has_ended`: it is that of a pod that has ended. `has_ray`: there may be a Ray. `hidden`: where there
-    is none, whose could not be seen.
+    later training. `has_ended`: it is that of a pod that has ended. `has_ray`: there may be a Ray.
+    `hidden`: where there is none, whose could not be seen.
     """
 
     trainings: tuple[MeantTraining, ...]
