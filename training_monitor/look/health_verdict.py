@@ -280,6 +280,7 @@ _POD_REASONS = {  # the verdict on a pod that is not ready; what happened, if it
     "Evicted": ("failed", None, "reduce its use of memory or ephemeral storage"),
     "CrashLoopBackOff": ("failed", "its container keeps crashing", _PREVIOUS),
     "ImagePullBackOff": ("failed", "its image cannot be pulled", CHECK_IMAGE),
+    "ErrImagePull": ("warning", None, CHECK_IMAGE),
     NODE_SILENT: ("warning", None, _NODE),
     **dict.fromkeys(STARTS, ("warning", None, DESCRIBE)),
 }

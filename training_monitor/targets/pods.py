@@ -129,7 +129,9 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         ended, of_container = next((pair for pair in now if pair[0].get("exitCode") != 0), now[0])
         reason, message, meant = _reason(status, [{"state": {"terminated": ended}}])
     else:
-        reason, message, meant = _reason(status, everything)
+        is_one = phase == "Running" and len(with_gpus or names) == 1  # and the others are beside it
+        alone = [each for each in containers if is_one and each.get("name") == first and any(_states(each))]
+        reason, message, meant = _reason(status, alone or everything)
         if phase == "Pending" and reason is None and (running := _running_init(item, init)):
             message = f"init container {running} is running"
         ends = [(end, container) for container in of_training for end in _ends(container)]

@@ -121,6 +121,16 @@ def test_a_container_that_is_created_again_does_not_wait_after_a_crash() -> None
     assert (first.reason, is_stuck(first)) == (None, False)
 
 
+def test_the_crash_of_the_training_is_the_reason_whatever_its_sidecars_died_of() -> None:
+    waits = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(1, "Error")}
+    beside = {**waits, "lastState": terminated(137, "OOMKilled")}
+    state = ended_pod("Running", {"trainer": waits, "proxy": beside})
+    stands = standing_of(state, state.main_container)
+    assert stands and (stands.name, stands.reason, stands.exit_code) == ("w/trainer", "CrashLoopBackOff", 1)
+    assert ended_pod("Running", {"trainer": {"state": {"running": {}}}, "proxy": beside}).reason == "OOMKilled"
+    assert ended_pod("Pending", {"trainer": waits, "proxy": beside}).reason == "OOMKilled"
+
+
 def test_a_pod_that_only_kubernetes_calls_not_ready_has_a_silent_node() -> None:
     for reason, of_containers, said in [
         ("", "True", NODE_SILENT),
