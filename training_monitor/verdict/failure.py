@@ -65,6 +65,7 @@ _ENDS = table.DECREED, table.HARDWARE, table.DEATH
 _WEAK = table.HANDLED, table.WARNED
 # Where a line says how work went on, they may have ended a part of the job.
 _OF_PARTS = ("time_limit", "host_oom", "node_lost", "evicted", "evicted_disk", "evicted_memory")
+_ENDS_STEP = ("nccl_timeout", "nccl_network_error", "sigabrt", "exit_status", "command_not_found")
 _GRACE_ENDS = ("killed_sigkill", "sigterm")  # how a scheduler ends what it announced
 _WAITS = regex(r"waiting (?:for )?\d")
 _OF_JOB = regex(r"\b(?:job|wall|run|allocation|service)")
@@ -105,6 +106,8 @@ _CANCELLED = regex(
     r"\*\*\* (?:job|step(?=.{1,200} due to time limit)) \S{1,40} (?:on \S{1,80} )?cancelled at \S{1,40}"
     r" (?:\*\*\*|due to time limit)"
 )
+# By a person, or by Slurm after a task failed
+_STEP_ENDED = regex(r"\*\*\* step .{1,120} cancelled at \S{1,40} \*\*\*|^srun: error: .{1,200}: terminated$")
 _STDIO_BUFFER = 8192
 _UNCAUGHT = regex(r"\[rank\d{1,5}\]: \Z")  # PyTorch writes this before each line of an exception that ends a rank
 _TO_ZERO = str.maketrans("123456789", "000000000")
@@ -348,6 +351,8 @@ class _Evidence:
                     is_final = _CANCELLED.search(line) is not None
                     if is_final:  # what was cancelled before was another job
                         self._late, self.found = 0, [other for other in self.found if not other.is_final]
+                    if _STEP_ENDED.search(line) and any(one.category in _ENDS_STEP for one in self.found):
+                        level = table.SUMMARY
                     seen = _Found(level, each.category, each.action, piece, raw, is_uncaught, is_final)
                     is_waited_for = seen.category == "time_limit" and _WAITS.search(line)
                     if is_averted and seen.category in _OF_PARTS and not is_waited_for:
