@@ -373,6 +373,8 @@ class _Evidence:
         shown = self._reader.read_piece(piece, shape_of(piece))
         at = {name: shown[name] for name in _POSITION if shown.get(name) is not None}
         loss = shown.get("loss")
+        if "step" not in at and before["step"] is not None and self._reader.epochs.fractional:
+            return False  # its bar counts the steps; the losses were buffered until the process ended
         if not at:
             return loss is not None and isfinite(loss)
         if "%|" in piece:
