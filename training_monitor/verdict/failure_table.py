@@ -194,7 +194,8 @@ _ABORTED = (
 _JOB = r"(?:\[\d+\] ?[+-]?\s+(?:\d+\s+)?|(?<!\d)\d+ ?行?\s?[:：]\s*\d+\s+|^\W*\d+\s+|^zsh: |\btasks? [\d,\-]{1,60}: )"
 
 _TIME = (
-    r"(?:wall(?:clock)? ?time|time limit|run time|\bmax(?:imum)?[ _]?(?:run|execution)[ _]?time)"
+    r"(?:wall(?:clock)? ?time|time limit|run time"
+    r"|\bmax(?:imum)?[ _]?(?:allowed )?(?:run|execution)[ _]?(?:time|duration))"
 )
 _TOOL = r"^(?:/\S{1,40}/)?(?:rm|cp|mv|ls|cat|ln|mkdir|rmdir|chmod|chown|touch|stat|du|find|tar|head|tail|sysctl): "
 _CU = r"\bcu(?:da)?(?:event|stream|mem|launch|ctx|module|device|graph)\w{0,30} failed with error "
@@ -218,7 +219,7 @@ SIGNATURES = tuple(
     for row in (
         # ------------------------------------------------ ended from outside, as stated
         (DECREED, "preemption",
-         r"due to preemption|due to job requeue|\brequeue?(?:ing|d) (?:the |this )?job\b|\bexiting for requeue"
+         r"due to preemption|due to job requeue|\brequeu?e?(?:ing|d) (?:the |this )?job\b|\bexiting for requeue"
          r"|\bpreempted worker\b|system (?:will power off|is going down|will reboot)|\bterm_preempt"
          r"|\bjob (?:is|was) (?:being )?(?:preempted|evicted\.$)|preempted to accommodate"),
         (DECREED, "node_lost",
@@ -228,7 +229,8 @@ SIGNATURES = tuple(
          r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"
          r"|longer than (?:the )?specified deadline|\bterm_runlimit\b|^timeout: sending signal"
          rf"|\bjob .{{0,30}}took longer than|{_TIME}.{{0,40}}exceed|exceed(?:ed|s|ing) .{{0,30}}{_TIME}|enforced h_rt"
-         r"|\bjob (?:has )?timed out\b|\bthis job is timed-out\b|service reached runtime time limit"),
+         r"|\bjob (?:has )?timed out\b|\bthis job is timed-out\b|service reached runtime time limit"
+         r"|\binput \S{1,40} hit its timeout of \d"),
         (DECREED, "preemption",
          r"(?<!\bno )(?<!ing for )(?<!atch for )spot (?:instance )?(?:interruption|termination|preemption)s?\b"
          r"(?!:? (?:handl|monitor|watch|listen|check|callback|poll|rate|behavio|is not (?:det|pend|act)"
@@ -323,7 +325,7 @@ SIGNATURES = tuple(
          r"\b(?:cuda|hip|npu|xpu|mps|musa|mlu|gpu|vram|hbm|device)(?: error:)? out of memory"
          r"|out of memory .{0,30}\b(?:gpu|npu|device|hbm)\b|outofmemoryerror: (?:out of memory allocating|cuda)"
          r"|torch(?:\.cuda)?\.outofmemoryerror|\bcuda (?:driver |runtime )?(?:call|error)\b.{0,120}\bout of memory"
-         r"|cudaerrormemoryallocation|cuda_error_out_of_memory|cublas_status_alloc_failed|cudamalloc failed"
+         r"|cudaerrormemoryallocation|cuda_error_out_of_memory|cublas_status_alloc_failed|cudamalloc (?:retry )?failed"
          r"|cublas_status_not_initialized|cudnn_status_alloc_failed|cudnn_status_not_initialized"
          r"|oom when allocating|failed to allocate memory for device|out of gpu memory|resourceexhaustederror"
          r"|(?:nccl.{0,80}|^)(?:cuda|hip) failure:? (?:2\b|'out of memory')"
@@ -358,7 +360,7 @@ SIGNATURES = tuple(
          r"|killed (?:/\S{1,120} |.{0,40})due to memory (?:pressure|used)"
          r"|exceeded (?:job |step )?memory limit|\bjob has gone over (?:cgroup )?memory limit of \d|\bterm_memlimit\b"
          r"|killed: (?:\w{0,4}mem|memory) .{0,60}exceed|killed by the oom|^srun: error: .{0,80}: out of memory$"
-         r"|\bearlyoom\b.{0,20}sending|oom_reaper"
+         r"|\bearlyoom\b.{0,80}sending|oom_reaper"
          r"|low on memory.{0,80}kill|memory usage (?:threshold|exceeded request_memory)|out_of_me(?:mory)?\b"
          r"|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom|failed with result 'oom-kill'"),
         (CAUSE, "host_memory",
@@ -392,7 +394,7 @@ SIGNATURES = tuple(
         (CAUSE, "loss_nan",
          r"\b(?:avr_|avg_|train_|total_|mean_)?loss\W{1,6}(?:is |became |was |went )?(?:to )?(?:tensor\()?-?"
          r"(?:nan|inf(?:inity)?)\b|\b(?:loss|metric)\b.{0,40} is not finite"
-         r"|grad(?:ient)?[ _-]?norm\W{1,6}(?:is )?nan|number of nan iterations: *[1-9]"
+         r"|\bloss_\w{1,20} is nan|grad(?:ient)?[ _-]?norm\W{1,6}(?:is )?nan|number of nan iterations: *[1-9]"
          r"|(?:nan|inf) (?:loss(?!\W{0,4}\d+(?:\.\d|\W*$))|found in|detected|in loss)|non-finite (?:loss|grad)"
          r"|loss (?:is |has |became )?(?:diverged|exploded)|\bloss infinite(?![\w-])|infinite (?:or nan )?loss"
          r"|(?<!if )(?<!when )\b(?:loss|gradients?|grad(?:ient)?[ _]norm|weights)"
@@ -408,7 +410,8 @@ SIGNATURES = tuple(
         (CAUSE, "environment",  # of the node, until it is rebooted: its driver was replaced while it ran
          r"driver/library version mismatch", _ELSEWHERE),
         (CAUSE, "environment",
-         r"no kernel image is available|\bsm_\d{2,3}\b.{0,60}not (?:compatible|supported)|undefined symbol"
+         r"no kernel image is available|but was built for sm\d"
+         r"|\bsm_\d{2,3}\b.{0,60}not (?:compatible|supported)|undefined symbol"
          r"|cuda capability .{0,60}(?:is not compatible|no longer support|not supported)"
          r"|cuda driver version is insufficient"
          r"|found no nvidia driver|forward compatibility was attempted|unsupported display driver|version `?glibc"
@@ -418,13 +421,13 @@ SIGNATURES = tuple(
          r"|exec format error|symbol lookup error|cuda is not available|not built with"
          r"|torch\.cuda\.is_available\(\) is false|the nvidia driver on your system is too old|ncclinvalidusage"
          r"|err(?:or)?:? ?(?:errimagepull|imagepullbackoff|invalidimagename)|failed to pull image"
-         r"|back-off pulling image"
+         r"|back-off pulling image|failed to import docker image"
          r"|could not select device driver|nvidia-container-cli: |oci runtime (?:error\b|.{0,40}fail)"
          r"|without having git-lfs|cuda setup failed|run 'conda init' before"
          r"|could not find a version that satisfies|no matching distribution"
          r"|duplicate gpu detected|invalid usage \(run with"),
         (CAUSE, "missing_module",
-         r"no module named [\w.'\"-]{1,80}(?:;.*)?\W*$|\bimportlib\.metadata|cannot import name"),
+         r"(?!^)no module named [\w.'\"-]{1,80}(?:;.*)?\W*$|\bimportlib\.metadata|cannot import name"),
         (CAUSE, "interrupted",
          r"^\W*keyboardinterrupt\b|received sigint\b|interrupted by user|aborted by user|cancelled by user"
          r"|\bscancel\b|signals\.sigint|received 2 death signal|got signal: 2\b|detected keyboardinterrupt"
@@ -538,7 +541,8 @@ SIGNATURES = tuple(
          r"\bei00\d\d:|notify register times? out|getting socket times? out"
          r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}(?:error|timeout|fail)"
          r"|watchdog caught collective|collective operation timeout|timeout at nccl work"
-         r"|nccl operations have failed or timed out|taking the entire process down|nccl (?:communicator|watchdog)"
+         r"|nccl operations have failed or timed out|taking the entire process down|detected by watchdog"
+         r"|(?<!setting up )nccl (?:communicator|watchdog)"
          r"|heartbeat monitor timed out|watchdog got stuck|ncclwatchdog|watchdog .{0,60}hang"
          r"|timed? ?out waiting (?:for )?\d+ ?ms (?:for|waiting)"
          r"|wait\w* (?:timed out|timeout) .{0,40}(?:allreduce|barrier|recv|send)"
@@ -550,7 +554,7 @@ SIGNATURES = tuple(
          r"|connection (?:reset|closed|refused|aborted)|broken pipe|socket closed"
          r"|nccl warn (?:call to|net/|socket|connect)|ncclcommabort|ncclcommwatchdog|communicator was aborted"
          r"|peer .{0,60}(?:closed|disconnected|left|unreachable)|nccl error|unhandled cuda error"
-         r"|software caused connection abort|libfabric.{0,60}(?:error|failed)"
+         r"|software caused connection abort|transport retry count exceeded|libfabric.{0,60}(?:error|failed)"
          r"|(?<![a-z])(?:lib)?efa.{0,40}(?:error|fail)"
          r"|jax distributed service detected fatal errors|tasks are unhealthy \(stopped sending heartbeats\)"
          r"|coordination service: .{0,200}\bheartbeat timeout\b"
@@ -623,7 +627,8 @@ SIGNALS = {
 
 # Advice: an error message followed by advice is evidence, a line that begins with advice is not.
 ADVICE = (
-    r"cuda_launch_blocking|torch_use_cuda_dsa|for debugging consider|compile with `"
+    r"\bif you (?:see|get|encounter|run into|hit)\b"
+    r"|cuda_launch_blocking|torch_use_cuda_dsa|for debugging consider|compile with `"
     r"|kernel errors might be asynchronously|might be (?:caused|incorrect|due)|some (?:common |possible )?causes"
     r"|potential root causes|possible (?:causes|reasons)|troubleshoot|please (?:check|see|refer)"
     r"|see (?:also )?https?://|\btry (?:to |setting|reducing)|consider (?:using|setting|increasing)"
@@ -693,7 +698,7 @@ AVERTED = (
     r"|(?:sleep|wait)ing (?:for )?\d{1,9} ?[a-z]{1,7}\b(?! for (?:the )?other)"
     r"|using (?:(?!\d)[^)]*$|.{0,80} instead\b)|[a-z]{3,12}ing (?:disabled|anyway|in offline))"
     r"|\b(?:remov|delet)(?:ed|ing)\b.{0,20}\b(?:corrupt|incomplete|damaged)|\b(?:no|not) (?:nan|inf|preempted)\b"
-    r"|\bscale (?:is |was )?(?:reduced|lowered|decreased)"
+    r"|\bscale (?:is |was )?(?:reduced|lowered|decreased)|\busing (?:a |the )?fallback\b"
     r"|[,;.] +skipped (?:the |this )?(?:batch|sample|step)\b"
     r"|\b(?:skipped|disabled|skipping [^:]{1,60}): (?!exit)"
     r"|\b(?:unavailable|not (?:available|installed|found))\W{1,4}no module named)"
