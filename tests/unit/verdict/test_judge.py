@@ -599,6 +599,13 @@ def test_a_log_that_no_process_has_open_is_unknown_after_half_a_minute() -> None
     assert "it has ended, since no process there has its log open" in verdict.remedies[0]
 
 
+def test_a_full_bar_in_a_log_alone_ends_a_training_only_if_something_shows_one() -> None:
+    full = Observation(2000.0, 90, total_steps=90, processes=0, log_age=900.0, step_age=900.0)
+    assert judge([full], now=2000.0).state == "unknown"
+    for seen in ([replace(full, loss=0.5)], [replace(full, epoch=2.0)], [replace(full, processes=1), full]):
+        assert judge(seen, now=2000.0).state == "finished"
+
+
 @pytest.mark.parametrize("line", ["clocks throttled: HW thermal slowdown active", "GPU 1: 2 correctable ECC errors"])
 def test_a_warning_about_the_hardware_is_no_end_of_a_log_that_no_process_has_open(line: str) -> None:
     seen = Observation(2000.0, 59, total_steps=1000, processes=0, log_age=3.0, step_age=3.0)
