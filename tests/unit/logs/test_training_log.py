@@ -689,5 +689,12 @@ def test_the_last_line_names_the_phase() -> None:
         ("Saving run_model_a.bin", "checkpoint"),
         ("saving the remodelled table", None),
         ("writing events to runs/my_model/events", None),
+        ("Gathering the full model state on rank 0", "checkpoint"),
+        ("INFO (0/4) Computing validation loss", "evaluation"),
+        ("eval model::  40%|##  | 40/100 [00:02<00:03, 16.1it/s]", "evaluation"),
+        ("Epoch(val)  [1][ 50/625]    eta: 0:00:35", "evaluation"),
+        ("Epoch 3:  80%|##  | 400/500 [02:00<00:30, 3.33it/s, val_loss=0.3]", None),
+        ("Processed prompts:  40%|##  | 26/64 [00:10<00:15, 2.5it/s]", "sampling"),
+        ("Map (num_proc=8):  43%|##  | 22310/52002 [00:11<00:14, 2010.1 examples/s]", "loading"),
     ):
         assert find_phase(f"step 7/9 loss 0.5\n{line}") == phase
