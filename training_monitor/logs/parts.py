@@ -149,7 +149,8 @@ _SAVED_AT_STEP = regex(
 _TRAINING = r"(?:(?:pre-?)?training|fine-?tuning)"
 _MOST = r"max(?:imum)?[ _](?:number of )?(?:train(?:ing)?[ _])?(?:epochs?|steps?|iter(?:ation)?s?)\b"
 _FINISHED = regex(
-    rf"\b{_TRAINING} (?!is done (?:on|with|using|by|via|in(?! \d[\d.]{{0,20}} ?(?:{TIME_UNIT}\b|:\d)))\b)"
+    rf"\b{_TRAINING} (?:(?:loop|job|process|procedure|run|script) )?"
+    rf"(?!is done (?:on|with|using|by|via|in(?! \d[\d.]{{0,20}} ?(?:{TIME_UNIT}\b|:\d)))\b)"
     r"(?:is |has |was )?(?:been )?(?:completed?|finished|done)\b"
     r"(?! (?:iteration|epoch|step)|:? ?\d{1,2}(?:\.\d{1,9})? ?%)"
     rf"|(?<!the )(?<!\ba )(?<!not )\b(?:finished|completed|done) {_TRAINING}\b(?! (?:epoch|step|iteration|batch))"
@@ -177,13 +178,25 @@ _SUCCEEDED = regex(
     r"|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded|^\W{0,20}state: succeeded"
     r"|\bprocess \d{1,9} exits successfully"
 )
-# The end of another training, before the one that matters begins, or one that may come
+_PART = r"(?:stage|phase|fold|round|seed|trial|client|model|member|agent|layer|task|generation|run|tree|shard)"
+# The end of another training, before the one that matters begins, or of a part of it, or one that may come
 _OTHER_FINISHED = regex(
     r"(?<!training in )\bepoch \d"
     rf"|\b(?:if|whether|until|once|when|before) (?:the )?{_TRAINING} (?:\w{{2,4}} ){{0,2}}(?:complete|finish|done)"
-    r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe"
-    r"|(?:stage|phase|fold|round|seed|trial) \d{1,3}(?: ?(?:/|of) ?\d{1,3})?)[\]):]{0,2} "
-    rf"{_TRAINING}\b"
+    rf"|\bafter {_TRAINING} [^\n]{{0,40}}\bwill\b"
+    r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|local|discriminator|generator|critic|(?:auto)?encoder|codebook"
+    rf"|teacher|reward model|{_PART} (?:\d{{1,3}}|one|two)(?: ?(?:/|of) ?\d{{1,3}})?)"
+    rf"[\]):]{{0,2}}[ \-]{{1,3}}{_TRAINING}\b"
+    rf"|\b{_TRAINING} [^\n]{{0,20}}\b(?:for|on|of) {_PART}[ _#]?\d"
+    r"|[,.;] (?:now )?(?:start|begin|switch|mov|proceed)ing\b[^\n]{0,40}"
+    r"(?:training|tuning|stage|phase|ppo|dpo|grpo|distill)"
+)
+# In a line that says that the training has ended: it failed
+FAILED_END = regex(
+    r"\bexit(?:ed)?(?: with)? (?:code|status)[ :=]{1,3}-?\d*[1-9]"
+    r"|\bwith (?!no |0 )(?:\w{1,12} )?(?:errors?|failures?)\b"
+    r"|\b(?:completed?|done|finished)(?: abnormally| unexpectedly|[ (]{1,2}interrupted by"
+    r"|\s?[:(]\s?(?:status\W{1,2})?fa(?:iled|lse)(?=\W*$|[,;.)]))"
 )
 # What some print after each epoch, too
 _TOOK = regex(

@@ -17,6 +17,7 @@ from training_monitor.logs.fields import read_found
 from training_monitor.logs.job_progress import EpochCount, EpochSigns, epoch_signs
 from training_monitor.logs.parts import (
     ANNOUNCED,
+    FAILED_END,
     Bar,
     Told,
     parts_of,
@@ -211,7 +212,7 @@ class ProgressReader:
         if told.totals:
             self._read_announced(line)
         self.other_begins = self.other_begins or told.other_begins
-        ends = told.finished and not (told.took and self._is_partway)
+        ends = told.finished and not ((told.took and self._is_partway) or FAILED_END.search(line))
         if finishes := ends and (told.succeeded or not self.is_broken):
             self._change({"finished": True})
             self.finished_at = None if " at " in line else (self.shown.get("step"), None)
