@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from training_monitor.core.regex import regex
 from training_monitor.logs.shapes import MOST_SHAPES, by_shape, shape_of
-from training_monitor.logs.text import as_whole, joined, parse_duration, parts_in_known_words, places_of
+from training_monitor.logs.text import WORDS_ABROAD, as_whole, joined, parse_duration, parts_in_known_words, places_of
 
 _COMMA = r"\d{1,15},(?!\d{3}(?!\d))\d{1,20}(?![.,]\d)"  # of a decimal, unless three digits follow
 _NUMBER = rf"[+-]?(?:(?:{_COMMA}|\d{{1,15}}(?:[,_]\d\d\d){{,4}}(?:\.\d{{,20}})?)(?:e[+-]?\d{{1,4}})?|nan|inf(?:inity)?)"
@@ -247,7 +247,7 @@ _KNOWN_NAMES = frozenset((*_STEP_RANK, *_TOTAL_NAMES, *_SECONDS_LEFT, *_FIELD_OF
 FIELD_SIGNS = tuple(
     "loss l.r learn norm step iter itr ep up. cost update batch time sec eta remain left required / [ %) tok sample"
     " throughput trees _per_".split()
-) + ("to go", "tick ")
+) + ("to go", "tick ", *WORDS_ABROAD)
 _SHORT_NAMES = regex(r"(?<![a-z])(?:lr|dt|tps|wps|ups|fps)(?![a-z])")
 _DECIMALS = frozenset("0123456789.,")
 _DIGITS = frozenset("0123456789,")

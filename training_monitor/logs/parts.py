@@ -98,9 +98,9 @@ _EVALUATION_PART = regex(
     rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}"
     r"(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on '|(?<=ing) (?:batch|step)\b)"
 )
-_MEASURED = regex(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
+_MEASURED = regex(r"(?:loss|learn|train|perte)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
 # "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": the stages of a script or of docker
-_NUMBERED_STAGE = regex(r"^\W{0,10}step \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
+_NUMBERED_STAGE = regex(r"^\W{0,10}(?:step|étape|pass?o|шаг|步骤) \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
 _TRANSFER = regex(r"\b\d{1,6}(?:\.\d{1,3})? ?[kmgt]i?b/s\b")  # gsutil, rclone, wget
 _STAGE_OF_WORK = regex(
     r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d"
@@ -155,6 +155,11 @@ _FINISHED = regex(
     r"(?! (?:iteration|epoch|step)|:? ?\d{1,2}(?:\.\d{1,9})? ?%)"
     rf"|(?<!the )(?<!\ba )(?<!not )\b(?:finished|completed|done) {_TRAINING}\b(?! (?:epoch|step|iteration|batch))"
     r"|\btraining of experiment is done\b|\btraining took \d|reporting training success"
+    r"|\btrain completed, best_metric|\bsaved pipeline to output directory"
+    r"|(?<!\w)(?:模型)?训练(?:已经?|全部)?(?:完成|结束|完毕)(?![率度后时前])"
+    r"|(?:学習|トレーニング)が?(?:完了|終了)(?!率)|학습(?:이|을)? ?완료"
+    r"|\bобучение (?:модели )?(?:завершено|окончено)|\bentrenamiento (?:completado|finalizado|terminado)"
+    r"|\bentra[iî]nement terminé|\btreinamento (?:concluído|finalizado)|\btraining (?:ist )?(?:abgeschlossen|beendet)"
     r"|\btrial \S{1,100} completed after \d{1,12} iterations"
     rf"|\bstop(?:ped|ping)? training: (?:reached )?{_MOST}"
     rf"|\breached (?:the )?{_MOST}[^\n]{{0,40}}\b(?:stop|end|finish)\w{{0,4}} training\b"
@@ -181,7 +186,7 @@ _SUCCEEDED = regex(
 _PART = r"(?:stage|phase|fold|round|seed|trial|client|model|member|agent|layer|task|generation|run|tree|shard)"
 # The end of another training, before the one that matters begins, or of a part of it, or one that may come
 _OTHER_FINISHED = regex(
-    r"(?<!training in )\bepoch \d"
+    r"(?<!training in )\bepoch \d|\d\s?轮"
     rf"|\b(?:if|whether|until|once|when|before) (?:the )?{_TRAINING} (?:\w{{2,4}} ){{0,2}}(?:complete|finish|done)"
     rf"|\bafter {_TRAINING} [^\n]{{0,40}}\bwill\b"
     r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|local|discriminator|generator|critic|(?:auto)?encoder|codebook"
@@ -229,7 +234,7 @@ _SIGNS = (
     *("train", "resum", "running ", "traceback", "cach", "generating", "sampling", "checking", "total ", "stop"),
     *("ignored", "exception was", "exception in", "in atexit", "triton is", "logging error", "above exception"),
     *("state:", "job ", "group", "success", "process ", "trial ", "sav", "tuning"),
-    *("wrote", "writ", "stor", "checkpoint"),
+    *("wrote", "writ", "stor", "checkpoint", "训练", "学習", "トレーニング", "학습", "обучение", "entr", "treina"),
 )
 _SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
 

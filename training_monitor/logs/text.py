@@ -78,9 +78,23 @@ _METRIC = (  # of a training, and not of a server
 _BRACKET = r"\[\s{0,6}(\d{1,12})\s{0,6}/\s{0,6}(\d{1,12})(?:\s{0,4}\(\s{0,4}\d{1,3}%\))?\]"
 # Rewrites different wordings into those that the field tables know, and names that would be misread into others. Each
 # comes first with texts of which a line must contain one: a text search costs a tenth of a pattern search.
+_EPOCHS = ("轮", "エポック", "에폭", "epoche", "époque", "época", "epoca", "эпоха")
+_STEPS = ("步", "迭代", "ステップ", "스텝", "schritt", "étape", "paso", "passo", "шаг")
+_LOSSES = ("损失", "損失", "손실", "verlust", "perte", "pérdida", "perda", "потери")
+WORDS_ABROAD = (*_EPOCHS, *_STEPS, *_LOSSES, "批次")
 _WORDINGS = tuple(
     (needs, regex(pattern), wording)
     for needs, pattern, wording in (
+        (("轮",), r"第\s?(\d{1,9})\s?(?:/|轮\s?[/,，(（]?\s?共)\s?(\d{1,9})\s?轮", r"epoch \1/\2 "),
+        (("轮",), r"第\s?(\d{1,9})\s?轮", r"epoch \1 "),
+        (_EPOCHS, rf"(?<!\w)(?:训练)?(?:{'|'.join(_EPOCHS)})[次数]?\s?[:：#]?\s?(?=\[?\d{{1,9}}\s?/)", "epoch "),
+        (_STEPS, rf"(?<!\w)(?:训练)?(?:{'|'.join(_STEPS)})(?:数|骤|次数)?\s?[:：]?\s?(?=\[?\d{{1,12}}\s?/)", "step "),
+        (("批次",), r"批次\s?[:：]?\s?(?=\[?\d{1,12}\s?/)", "batch "),
+        (
+            _LOSSES,
+            rf"(?<!\w)(?<!검증 )(?:训练集?|平均|总|학습 )?(?:{'|'.join(_LOSSES)})值?\s?[:：=]\s?(?=-?\d|nan)",
+            "loss: ",
+        ),
         (("step/epoch",), r"\bstep/epoch \[(\d{1,12})/(\d{1,9})\]", r"step \1 epoch \2 "),
         (("g ",), r"^(\d{1,6}/\d{1,6})\s{1,12}[\d.]{1,8}g\s{1,12}(?=\d)", r"epoch \1 loss "),
         (("  ",), r"^(\d{1,6}/\d{1,6})\s{2,12}(?=[\d.]{1,12}\s{2,12}[\d.])", r"epoch \1 "),
