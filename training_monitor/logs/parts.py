@@ -56,7 +56,7 @@ OTHER_WORK = regex(
     r"|resolving|sampler\b|denois|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
     r"|(?:^|\s|[\[(](?![a-z]{1,7}-))(?:val(?:id)?|eval|test(?:ing)?)\b"
     r"|(?:^|\s)(?:map|filter|pack|score|inference|shards?|predict|warmup)\b"
-    r"|\brequests\b|^\s*batches\s?:?\s*$"
+    r"|\brequests\b|^\s*batches\s?:?\s*$|^\W*(?:add|build|convert|encode|extract|index|load|parse|prepare|read)\b"
 )
 # `Merging weights`, `train: Scanning labels`: a bar about an activity other than training
 _OTHER_DOING = regex(
@@ -79,6 +79,7 @@ _NOT_PROGRESS = regex(
     r"|\bcontinu(?:e|ing) (?:training )?from\b|\b(?:namespace|arguments?|config|configuration)\s?[({=]"
     r"|^\s*(?:[+$] )?(?:python\d?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
     r"|(?:epoch|iter)[\s\d/]{0,12}\((?:val|valid|validation|eval|test|dev)\)|\bbox\(p\b|\bsaving dict for\b"
+    r"|\b(?:adjusting|reducing) learning rate of group\b"
     r"|^\W{0,4}best\b[^\n]{0,60}?(?: at|@|[(:]) ?(?:epoch|step|iter)|(?:^|[:\]\-] )(?:last|latest|best) checkpoint\b"
     r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}|(?:^|[\]\d] )(?:wandb|swanlab|neptune|mlflow|comet \w{4,8}):|\bschedule: "
     r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
@@ -88,7 +89,7 @@ _NOT_PROGRESS = regex(
 _EVALUATION_WORDS = (
     r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv|(?:hold|held)-?out"
     r"|(?:验证|驗證|评估|测试|検証|評価|검증|평가)集?"
-    r"|dev(?=:(?! ?step)|[ -]?set\b|\]? (?:batch|loss|acc|\d{1,9}/\d{1,9}(?![/\d])))(?:[ -]?set)?)"
+    r"|dev(?=\s?:(?! ?step)|[ -]?set\b|\]? (?:batch|loss|acc|\d{1,9}/\d{1,9}(?![/\d])))(?:[ -]?set)?)"
 )
 # A line whose message begins with these words is about evaluation; `val loss` is only one number in a line
 _EVALUATION_LINE = regex(
@@ -96,7 +97,7 @@ _EVALUATION_LINE = regex(
 )
 _EVALUATION_PART = regex(
     rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}"
-    r"(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on '|(?<=ing) (?:batch|step)\b)"
+    r"(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s{0,9}[\]\[|]| on '|(?<=ing) (?:batch|step)\b)"
 )
 _MEASURED = regex(r"(?:loss|learn|train|perte)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
 # "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": the stages of a script or of docker
@@ -154,12 +155,12 @@ _FINISHED = regex(
     r"(?:is |has |was )?(?:been )?(?:completed?|finished|done)\b"
     r"(?! (?:iteration|epoch|step)|:? ?\d{1,2}(?:\.\d{1,9})? ?%)"
     rf"|(?<!the )(?<!\ba )(?<!not )\b(?:finished|completed|done) {_TRAINING}\b(?! (?:epoch|step|iteration|batch))"
-    r"|\btraining of experiment is done\b|\btraining took \d|reporting training success"
     r"|\btrain completed, best_metric|\bsaved pipeline to output directory"
     r"|(?<!\w)(?:模型)?训练(?:已经?|全部)?(?:完成|结束|完毕)(?![率度后时前])"
     r"|(?:学習|トレーニング)が?(?:完了|終了)(?!率)|학습(?:이|을)? ?완료"
     r"|\bобучение (?:модели )?(?:завершено|окончено)|\bentrenamiento (?:completado|finalizado|terminado)"
     r"|\bentra[iî]nement terminé|\btreinamento (?:concluído|finalizado)|\btraining (?:ist )?(?:abgeschlossen|beendet)"
+    r"|\btraining of experiment is done\b|\btraining took \d|reporting training success"
     r"|\btrial \S{1,100} completed after \d{1,12} iterations"
     rf"|\bstop(?:ped|ping)? training: (?:reached )?{_MOST}"
     rf"|\breached (?:the )?{_MOST}[^\n]{{0,40}}\b(?:stop|end|finish)\w{{0,4}} training\b"
@@ -172,7 +173,8 @@ _STOPPED_EARLY = regex(
     r"|(?:at|on|after) (?:epoch|step|iter(?:ation)?|round) \d))"
     r"|\b(?:not improved?|no improvement|patience|time limit reached)\b[^\n]{0,120}(?<!before )(?<!for )(?<!early )"
     r"\b(?:stopp(?:ing|ed)|stop training|trainer to stop)(?: training)?(?: at \w{4,9} \d{1,12})?[.!]?\s*$"
-    r"|\btraining (?:was |is )?stopped early\b|^stopping\. best iteration:|\bstopped by overfitting detector\b"
+    r"|\btraining (?:was |is )?stopped early\b|^stopping\. best iteration:|^\*{3} best metric: \d"
+    r"|\bstopped by overfitting detector\b"
 )
 _NOT_STOPPED = regex(r"\bnot stop|\bfalse\b|\bdisabled\b|\bif\b|\bwill\b|\bleft\b|\d ?/ ?\d|\d of \d|\btrial \d")
 # What launchers and frameworks only print after a training that ended well; a script may print the above in any case
@@ -211,7 +213,7 @@ _TOOK = regex(
 ANNOUNCED = (
     (
         "total_steps",
-        regex(r"\btotal (?:optimization |training |train )?steps\b[^:=\d]{0,20}[:=]\s{0,4}(\d[\d,]{0,15})"),
+        regex(r"\btotal (?:optimization |training |train )?steps\b(?:[^:=\d]{0,20}[:=]\s{0,4}| )(\d[\d,]{0,15})"),
     ),
     ("total_epochs", regex(r"\bnum(?:ber of)? (?:train(?:ing)? )?epochs\b[^:=\d]{0,20}[:=]\s{0,4}(\d{1,9})")),
     ("total_epochs", regex(r"\bstopped: `max_epochs=(\d{1,9})` reached")),

@@ -323,6 +323,9 @@ class ProgressReader:
             fields["eta_scope"] = fields["eta_scope"] and "epoch"
         if "epoch_steps" in fields:
             self.inner_bar = bar.key, fields["epoch_steps"]
+            if self.job == _Job("", fields["epoch_steps"], False):
+                self.job = None  # YOLOv5 draws the empty bar of an epoch without its name
+                self._show({"step": None, "total_steps": None, "eta_seconds": None, "eta_scope": None})
         if "total_steps" not in fields or self._is_job_bar(bar.key, fields):
             if self.again and "total_steps" in fields and self.epochs.epoch is None:
                 fields.update(total_steps=None, eta_scope=fields["eta_scope"] and "epoch")
@@ -352,8 +355,8 @@ class ProgressReader:
         total, job, measured = fields["total_steps"], self.job, "loss" in fields or "learning_rate" in fields
         if total is None:
             return True
-        if job is None and not key and not measured and total < (self.epochs.steps or 0):
-            return False  # shorter than an epoch of the training, which has counters of its own
+        if job is None and not key and not measured and total <= (self.epochs.steps or 0):
+            return False  # no longer than an epoch of the training, which has counters of its own
         if job is None or total != job.total:
             if not key and self.other_begins:
                 self.other_begins, self.other_total = False, total
@@ -398,8 +401,11 @@ class ProgressReader:
         if not changes:
             return
         step, before = changes.get("step"), self.shown
-        if step is not None and "total_steps" not in changes and step > (before.get("total_steps") or step):
+        known = before.get("total_steps") or math.inf
+        if step is not None and "total_steps" not in changes and step > known:
             changes["total_steps"] = None
+        elif (changes.get("total_steps") or math.inf) < (step or 0) <= known < math.inf:
+            changes["total_steps"] = known  # what is not written yet: `step 78/1`
         if before.get("finished") and self._is_after_end(step, changes):
             changes["finished"] = None
         self._change(changes)
