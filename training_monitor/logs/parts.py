@@ -56,12 +56,12 @@ OTHER_WORK = regex(
     r"|resolving|sampler\b|denois|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
     r"|(?:^|\s|[\[(](?![a-z]{1,7}-))(?:val(?:id)?|eval|test(?:ing)?)\b"
     r"|(?:^|\s)(?:map|filter|pack|score|inference|shards?|predict|warmup)\b"
-    r"|\brequests\b|^\s*batches\s?:?\s*$|^\W*(?:add|build|convert|encode|extract|index|load|parse|prepare|read)\b"
+    r"|\brequests\b|^\s*batches\s?:?\s*$"
 )
 # `Merging weights`, `train: Scanning labels`: a bar about an activity other than training
 _OTHER_DOING = regex(
     r"(?:^|: |\[)\s{0,9}(?!(?:pre|[a-z]{1,12}-)?(?:train|fine-?tun|learn|optimi|fitt|distill|runn|start))"
-    r"[a-z\-]{3,20}ing\b"
+    r"[a-z\-]{3,20}ing\b|^\W*(?:add|build|convert|encode|extract|index|load|parse|prepare|read)\b(?!-)"
 )
 _EPOCH_NAME = regex(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
 # `Train [2/5]`, `2/5:` or `[fold 1] 2/5`, nothing else: an epoch, unless it repeats the counter of the bar
