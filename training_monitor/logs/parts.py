@@ -130,6 +130,7 @@ _NEW_ATTEMPT = regex(
     r"running entrypoint|running training|traceback \(most recent|exception (?:ignored|was never|in thread)"
     r"|logging error -|error in atexit|a matching triton is|the above exception"
     r"|\bresum(?:e|ed|ing)\b(?! normal)"
+    r"|\bstarting (?:(?:pre-?)?training|fine-?tuning)\b(?! (?:epoch|step|iter|batch|on rank))"
 )
 # Work that draws an unnamed bar next
 _OTHER_WORK_BEGINS = regex(

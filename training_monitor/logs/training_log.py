@@ -203,7 +203,10 @@ class ProgressReader:
         self.is_ignored = BESIDE.match(line) is not None
         self.was_ignored = was_ignored if begins_traceback(line) else self.was_ignored
         if told.restart and not (self.is_ignored or was_ignored):
-            self._change({"finished": None})
+            again = self.shown.get("finished") and not begins_traceback(line)
+            self._change(
+                dict.fromkeys(("finished", *(("step", "total_steps", "epoch", "epochs_done") if again else ())))
+            )
             self.job = self.after_job = self.other_total = None
             self.other_begins = self.epochs_drawn = False
             self.epochs_bar = None

@@ -57,7 +57,8 @@ _RETRIED_CATEGORIES = ("network_error", "nccl_network_error", "cuda_oom")
 _NEW_ATTEMPT = regex(
     r"\brunning training\b|running entrypoint|starting with jobenvironment"
     r"|(?:restarting (?:the )?|\] starting |rendezvous'ing )worker group"
-    r"|\bresum(?:e|ed|ing) (?:\w{1,20} )?from\b|\bstarting (?:training|attempt \d)|\battempt \d+:? (?:started|begins)"
+    r"|\bresum(?:e|ed|ing) (?:\w{1,20} )?from\b|\bstarting (?:(?:pre-?)?training|fine-?tuning|attempt \d)"
+    r"|\battempt \d+:? (?:started|begins)"
     r"|\brestart(?:ing|ed) (?:the )?(?:training|job|run)\b|\btrial \S{1,60} (?:finished|completed|started)\b"
 )
 _POSITION = ("step", "epoch", "epoch_step")
