@@ -300,11 +300,8 @@ _PHASES = (
     ),
     ("sampling", r"\b(?:generating|sampling)\b.{0,40}\b(?:sample|image|output|completion|rollout)s?\b|\bprompts:"),
     ("compilation", r"\b(?:re)?compiling\b|\bcapturing cuda ?graphs?\b|\bautotun(?:e|ing)\b"),
-    (
-        "loading",
-        r"\bloading\b.{0,80}\b(?:checkpoint|model|weights|shards|dataset|data)\b|\.safetensors:\s"
-        r"|^(?:map|filter|downloading|fetching|resolving|running tokenizer|tokenizing)\b.{0,60}\d%\|",
-    ),
+    ("loading", r"\bloading\b.{0,80}\b(?:checkpoint|model|weights|shards|dataset|data)\b|\.safetensors:\s"),
+    ("loading", r"^(?:map|filter|downloading|fetching|resolving|running tokenizer|tokenizing)\b.{0,60}\d%\|"),
 )
 _PHASE = tuple((name, regex(pattern, re.IGNORECASE)) for name, pattern in _PHASES)
 

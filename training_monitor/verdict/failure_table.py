@@ -227,10 +227,9 @@ SIGNATURES = tuple(
          r"|^srun: error: task launch for .{0,60} failed on node", _RESTART),
         (DECREED, "time_limit",
          r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"
-         r"|longer than (?:the )?specified deadline|\bterm_runlimit\b|^timeout: sending signal"
+         r"|longer than (?:the )?specified deadline|\bterm_runlimit\b|^timeout: sending signal|functiontimeouterror"
          rf"|\bjob .{{0,30}}took longer than|{_TIME}.{{0,40}}exceed|exceed(?:ed|s|ing) .{{0,30}}{_TIME}|enforced h_rt"
-         r"|\bjob (?:has )?timed out\b|\bthis job is timed-out\b|service reached runtime time limit"
-         r"|\binput \S{1,40} hit its timeout of \d"),
+         r"|\bjob (?:has )?timed out\b|\bthis job is timed-out\b|service reached runtime time limit"),
         (DECREED, "preemption",
          r"(?<!\bno )(?<!ing for )(?<!atch for )spot (?:instance )?(?:interruption|termination|preemption)s?\b"
          r"(?!:? (?:handl|monitor|watch|listen|check|callback|poll|rate|behavio|is not (?:det|pend|act)"
@@ -410,8 +409,7 @@ SIGNATURES = tuple(
         (CAUSE, "environment",  # of the node, until it is rebooted: its driver was replaced while it ran
          r"driver/library version mismatch", _ELSEWHERE),
         (CAUSE, "environment",
-         r"no kernel image is available|but was built for sm\d"
-         r"|\bsm_\d{2,3}\b.{0,60}not (?:compatible|supported)|undefined symbol"
+         r"no kernel image is available|\bsm_\d{2,3}\b.{0,60}not (?:compatible|supported)|undefined symbol"
          r"|cuda capability .{0,60}(?:is not compatible|no longer support|not supported)"
          r"|cuda driver version is insufficient"
          r"|found no nvidia driver|forward compatibility was attempted|unsupported display driver|version `?glibc"
@@ -425,7 +423,7 @@ SIGNATURES = tuple(
          r"|could not select device driver|nvidia-container-cli: |oci runtime (?:error\b|.{0,40}fail)"
          r"|without having git-lfs|cuda setup failed|run 'conda init' before"
          r"|could not find a version that satisfies|no matching distribution"
-         r"|duplicate gpu detected|invalid usage \(run with"),
+         r"|duplicate gpu detected|invalid usage \(run with|but was built for sm\d"),
         (CAUSE, "missing_module",
          r"(?!^)no module named [\w.'\"-]{1,80}(?:;.*)?\W*$|\bimportlib\.metadata|cannot import name"),
         (CAUSE, "interrupted",
@@ -540,9 +538,8 @@ SIGNATURES = tuple(
         (CASCADE, "nccl_timeout",
          r"\bei00\d\d:|notify register times? out|getting socket times? out"
          r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}(?:error|timeout|fail)"
-         r"|watchdog caught collective|collective operation timeout|timeout at nccl work"
-         r"|nccl operations have failed or timed out|taking the entire process down|detected by watchdog"
-         r"|(?<!setting up )nccl (?:communicator|watchdog)"
+         r"|watchdog caught collective|collective operation timeout|timeout at nccl work|taking the entire process down"
+         r"|nccl operations have failed or timed out|(?<!ting up )nccl (?:communicator|watchdog)|detected by watchdog"
          r"|heartbeat monitor timed out|watchdog got stuck|ncclwatchdog|watchdog .{0,60}hang"
          r"|timed? ?out waiting (?:for )?\d+ ?ms (?:for|waiting)"
          r"|wait\w* (?:timed out|timeout) .{0,40}(?:allreduce|barrier|recv|send)"
@@ -627,8 +624,7 @@ SIGNALS = {
 
 # Advice: an error message followed by advice is evidence, a line that begins with advice is not.
 ADVICE = (
-    r"\bif you (?:see|get|encounter|run into|hit)\b"
-    r"|cuda_launch_blocking|torch_use_cuda_dsa|for debugging consider|compile with `"
+    r"cuda_launch_blocking|torch_use_cuda_dsa|for debugging consider|compile with `|\bif you (?:see|get|hit)\b"
     r"|kernel errors might be asynchronously|might be (?:caused|incorrect|due)|some (?:common |possible )?causes"
     r"|potential root causes|possible (?:causes|reasons)|troubleshoot|please (?:check|see|refer)"
     r"|see (?:also )?https?://|\btry (?:to |setting|reducing)|consider (?:using|setting|increasing)"
@@ -664,7 +660,7 @@ NEVER = (
     r"|^(?!.{0,300}(?:(?<!server )error|exception|failed|aborted|giving up|unable to)\b)"
     r".{0,80}\b(?:get|head|post|put|patch|delete|options) (?:/|[a-z]{2,5}://)\S{0,300}"
     r" \"?http/\d(?:\.\d)?\"? [1-5]\d\d\b"  # a request's line
-    r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
+    r"|^wandb: (?:syncing run|tracking run)|^alsa lib |^tensorboard |\btrial \d{1,6} (?:failed with value|pruned)"
     r"|^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceed|\becc\b|\bxid\b|gpu is lost"
     r"|fallen off|requires reset"
     r"|\b(?:exit|exiting|abort|aborting|stopping|raising|giving up)\b(?! (?:code|status))))"
