@@ -129,9 +129,9 @@ _BESIDE = regex(
 _NEW_ATTEMPT = regex(
     r"running entrypoint|running training|traceback \(most recent|exception (?:ignored|was never|in thread)"
     r"|logging error -|error in atexit|a matching triton is|the above exception"
-    r"|\bresum(?:e|ed|ing)\b(?! normal)"
-    r"|\bstarting (?:(?:pre-?)?training|fine-?tuning)\b(?! (?:epoch|step|iter|batch|on rank))"
+    r"|\bresum(?:e|ed|ing)\b(?! normal)|\bstarting (?:(?:pre-?)?training|fine-?tuning)\b(?! on rank)"
 )
+STARTS = regex(r"(?!.*\bresum).*\bstarting (?:pre|train|fine)")  # a training, or some also print it for each epoch
 # Work that draws an unnamed bar next
 _OTHER_WORK_BEGINS = regex(
     r"(?:caching|checking cache|generating|sampling|running (?:validation|evaluation|inference|eval)\b)[^\[%]{0,400}"

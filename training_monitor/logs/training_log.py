@@ -18,6 +18,7 @@ from training_monitor.logs.job_progress import EpochCount, EpochSigns, epoch_sig
 from training_monitor.logs.parts import (
     ANNOUNCED,
     FAILED_END,
+    STARTS,
     Bar,
     Told,
     parts_of,
@@ -202,8 +203,8 @@ class ProgressReader:
         was_ignored = self.is_ignored and begins_traceback(line)
         self.is_ignored = BESIDE.match(line) is not None
         self.was_ignored = was_ignored if begins_traceback(line) else self.was_ignored
-        if told.restart and not (self.is_ignored or was_ignored):
-            again = self.shown.get("finished") and not begins_traceback(line)
+        again = self.shown.get("finished") and not begins_traceback(line)
+        if told.restart and not (self.is_ignored or was_ignored or (STARTS.match(line) and not again)):
             self._change(
                 dict.fromkeys(("finished", *(("step", "total_steps", "epoch", "epochs_done") if again else ())))
             )
