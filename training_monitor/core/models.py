@@ -205,7 +205,8 @@ class Progress(PublicValue):
     and `epoch_steps` the number of steps per epoch; `job_progress` derives the step of the job from them. `epoch` and
     `total_epochs` are the values as printed in the log. `epochs_done` is the number of completed epochs, including the
     fraction of the current one, and `epochs_planned` the total. `steps_before` is the number of steps in earlier
-    epochs, for logs that do not state the length of an epoch.
+    epochs, for logs that do not state the length of an epoch. `finished` is false if all that shows its end is a full
+    bar without a name, which may be that of its data.
     """
 
     step: int | None = None

@@ -135,7 +135,10 @@ class ProgressReader:
     def progress(self) -> Progress:
         """The newest progress; the same object until a piece changes it."""
         if self._progress is None:
-            self._progress = Progress(**self.shown)
+            found = self._progress = Progress(**self.shown)
+            is_bare = self.job is not None and self.job.key == "" and not self.job.measured
+            if is_bare and self._is_full and (found.loss, found.epoch, found.finished) == (None, None, None):
+                self._progress = replace(found, finished=False)
         return self._progress
 
     def read_text(self, text: str) -> None:

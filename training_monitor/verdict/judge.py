@@ -136,8 +136,8 @@ def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | No
 def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | None:
     """Do the same by its log alone, when it is unknown whether its processes run."""
     last = seen[-1]
-    is_one = last.loss is not None or last.epoch is not None or any(each.processes for each in seen)
-    if last.finished or (all_steps_done(last) and is_one and not _names_failure(last)):  # or a bar of its data
+    is_known = last.finished is not False or any(each.processes for each in seen)
+    if last.finished or (all_steps_done(last) and is_known and not _names_failure(last)):
         return _finished(seen)
     age = last.log_age or 0.0
     before = seen[-2] if len(seen) > 1 else last

@@ -10,6 +10,7 @@ import pytest
 
 from training_monitor.core.models import Failure, JobStatus, Progress
 from training_monitor.core.values import Observation, Verdict
+from training_monitor.logs.training_log import parse_progress
 from training_monitor.verdict.failure import classify_failure
 from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED, judge, renew, with_speed
 from training_monitor.verdict.loss import analyze_loss
@@ -599,11 +600,22 @@ def test_a_log_that_no_process_has_open_is_unknown_after_half_a_minute() -> None
     assert "it has ended, since no process there has its log open" in verdict.remedies[0]
 
 
-def test_a_full_bar_in_a_log_alone_ends_a_training_only_if_something_shows_one() -> None:
-    full = Observation(2000.0, 90, total_steps=90, processes=0, log_age=900.0, step_age=900.0)
-    assert judge([full], now=2000.0).state == "unknown"
-    for seen in ([replace(full, loss=0.5)], [replace(full, epoch=2.0)], [replace(full, processes=1), full]):
-        assert judge(seen, now=2000.0).state == "finished"
+@pytest.mark.parametrize(
+    ("lines", "state"),
+    [
+        ("100%|####| 90/90 [00:09<00:00, 9.8it/s]\n", "unknown"),  # it may be of the data, before the training
+        ("Training: 100%|####| 90/90 [00:09<00:00, 9.8it/s]\n", "finished"),
+        ("step 89/90\nstep 90/90\n", "finished"),
+        ("100%|####| 90/90 [00:09<00:00, 9.8it/s, loss=0.5]\n", "finished"),
+        ("{'loss': 0.5, 'epoch': 1.0}\n100%|####| 90/90 [00:09<00:00, 9.8it/s]\n", "finished"),
+    ],
+)
+def test_a_full_bar_in_a_log_alone_ends_a_training_only_if_something_shows_one(lines: str, state: str) -> None:
+    shown = parse_progress(lines)
+    full = Observation(2000.0, shown.step, shown.total_steps, finished=shown.finished, processes=0, log_age=900.0)
+    assert full.step == full.total_steps == 90
+    assert judge([full], now=2000.0).state == state
+    assert judge([replace(full, processes=1), full], now=2000.0).state == "finished"
 
 
 @pytest.mark.parametrize("line", ["clocks throttled: HW thermal slowdown active", "GPU 1: 2 correctable ECC errors"])
