@@ -287,21 +287,33 @@ class SampleCounter:
 _PHASES = (
     (
         "checkpoint",
-        r"^upload\b.{0,60}\d%\||\b(?:saving|writing|uploading|consolidating|gathering|merging|pushing)\b"
+        r"^upload\b.{0,60}\d%\||\b(?:saving|writing|uploading|consolidating)\b"
         r".{0,120}(?:\b(?:checkpoint|ckpt|model|state|weights)"
         r"|_(?:checkpoint|ckpt|model|states?|weights)(?:\b(?!/|\.\w)|[\w\-]{0,40}\."
-        r"(?!(?:csv|gif|html|jpe?g|json|log|md|pdf|png|svg|txt|ya?ml)\b)[a-z]\w{0,12}\b(?!/)))",
+        r"(?!(?:csv|gif|html|jpe?g|json|log|md|pdf|png|svg|txt|ya?ml)\b)[a-z]\w{0,12}\b(?!/)))"
+        r"|\bpushing to (?:the )?hub"
+        r"|\b(?:gathering|merging|pushing)(?: (?:adapter|all|final|full|lora|optimizer|sharded|the)){0,3}"
+        r" (?:adapter|checkpoint|ckpt|model|state_?dict|weights)",
     ),
     (
         "evaluation",
         r"\b(?:running|starting|beginning)\b.{0,40}\b(?:evaluation|validation|eval|inference)\b|\b(?:evaluat|validat)ing\b"
-        r"|\b(?:validation|testing|sanity checking) dataloader \d|\bcomputing validation|\binference done \d"
-        r"|map50-95\):|\b(?:val(?:id(?:ation)?)?|eval(?:uation)?|test)\b[^,=]{0,20}(?:\d%\||\[\s{0,9}\d{1,9}\s?/)",
+        r"|\b(?:validation|testing|sanity checking) dataloader \d|\bcomputing validation|\binference done \d{1,9}/"
+        r"|map50-95\):"
+        r"|^(?:(?!loss).){0,80}?(?<![\w./])(?:val(?:id(?:ation)?)?|eval(?:uation)?|test)\b[^,=]{0,20}(?:\d%\||\[\s{0,9}\d{1,9}\s?/)",
     ),
-    ("sampling", r"\b(?:generating|sampling)\b.{0,40}\b(?:sample|image|output|completion|rollout)s?\b|\bprompts:"),
-    ("compilation", r"\b(?:re)?compiling\b|\bcapturing cuda ?graphs?\b|\bautotun(?:e|ing)\b"),
-    ("loading", r"\bloading\b.{0,80}\b(?:checkpoint|model|weights|shards|dataset|data)\b|\.safetensors:\s"),
-    ("loading", r"^(?:map|filter|downloading|fetching|resolving|running tokenizer|tokenizing)\b.{0,60}\d%\|"),
+    (
+        "sampling",
+        r"\b(?:generating|sampling)\b.{0,40}\b(?:sample|image|output|completion|rollout)s?\b"
+        r"|\bprompts:\s{0,9}\d{1,3}%\|",
+    ),
+    ("compilation", r"\b(?:re)?compiling\b|\bcapturing cuda ?graphs?\b|\bautotuning\b|^autotune \w{1,40}\("),
+    ("loading", r"\bloading\b.{0,80}\b(?:checkpoint|model|weights|shards|dataset|data)\b"),
+    (
+        "loading",
+        r"\.safetensors:\s{1,9}\d{1,3}%\|"
+        r"|^(?:map|filter|downloading|fetching|resolving|running tokenizer|tokenizing)\b(?![-@]).{0,60}\d%\|",
+    ),
 )
 _PHASE = tuple((name, regex(pattern, re.IGNORECASE)) for name, pattern in _PHASES)
 

@@ -101,7 +101,10 @@ _EVALUATION_PART = regex(
 )
 _MEASURED = regex(r"(?:loss|learn|train|perte)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
 # "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": the stages of a script or of docker
-_NUMBERED_STAGE = regex(r"^\W{0,10}(?:step|étape|pass?o|шаг|步骤) \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
+_NUMBERED_STAGE = regex(
+    r"^\W{0,10}(?:(?:step|schritt|étape|pass?o|шаг) |(?:步骤|ステップ|스텝)\s?)\d{1,4}(?:/\d{1,4})?"
+    r"\s?(?:[:.\-]\s{1,4}|：\s?)[^\W\d_]"
+)
 _TRANSFER = regex(r"\b\d{1,6}(?:\.\d{1,3})? ?[kmgt]i?b/s\b")  # gsutil, rclone, wget
 _STAGE_OF_WORK = regex(
     r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d"
@@ -129,7 +132,8 @@ _BESIDE = regex(
 _NEW_ATTEMPT = regex(
     r"running entrypoint|running training|traceback \(most recent|exception (?:ignored|was never|in thread)"
     r"|logging error -|error in atexit|a matching triton is|the above exception"
-    r"|\bresum(?:e|ed|ing)\b(?! normal)|\bstarting (?:(?:pre-?)?training|fine-?tuning)\b(?! on rank)"
+    r"|\bresum(?:e|ed|ing)\b(?! normal)|\bstarting (?:(?:pre-?)?training|fine-?tuning)\b"
+    r"(?! (?:on rank|data|log|report|set|summary))"
 )
 STARTS = regex(r"(?!.*\bresum).*\bstarting (?:pre|train|fine)")  # a training, or some also print it for each epoch
 # Work that draws an unnamed bar next
@@ -157,14 +161,19 @@ _FINISHED = regex(
     r"(?! (?:iteration|epoch|step)|:? ?\d{1,2}(?:\.\d{1,9})? ?%)"
     rf"|(?<!the )(?<!\ba )(?<!not )\b(?:finished|completed|done) {_TRAINING}\b(?! (?:epoch|step|iteration|batch))"
     r"|\btrain completed, best_metric|\bsaved pipeline to output directory"
-    r"|(?<!\w)(?:模型)?训练(?:已经?|全部)?(?:完成|结束|完毕)(?![率度后时前])"
-    r"|(?:学習|トレーニング)が?(?:完了|終了)(?!率)|학습(?:이|을)? ?완료"
-    r"|\bобучение (?:модели )?(?:завершено|окончено)|\bentrenamiento (?:completado|finalizado|terminado)"
-    r"|\bentra[iî]nement terminé|\btreinamento (?:concluído|finalizado)|\btraining (?:ist )?(?:abgeschlossen|beendet)"
     r"|\btraining of experiment is done\b|\btraining took \d|reporting training success"
     r"|\btrial \S{1,100} completed after \d{1,12} iterations"
     rf"|\bstop(?:ped|ping)? training: (?:reached )?{_MOST}"
     rf"|\breached (?:the )?{_MOST}[^\n]{{0,40}}\b(?:stop|end|finish)\w{{0,4}} training\b"
+)
+# At the start of a message, and all that its first clause says
+_FINISHED_ABROAD = regex(
+    r"\W*(?:(?:所有)?(?:模型)?训练(?:已经?|全部){0,2}(?:完成|结束|完毕)了?|(?:学習|トレーニング)[がを]?(?:完了|終了)(?:しました)?"
+    r"|학습(?:이|을)? ?완료(?:되었습니다|했습니다)?|обучение (?:модели )?(?:завершено|окончено)"
+    r"|(?:el )?entrenamiento (?:completado|finalizado|terminado)|entra[iî]nement terminé"
+    r"|(?:o )?treinamento (?:concluído|finalizado)|(?:das )?training (?:ist )?(?:abgeschlossen|beendet))"
+    r"(?: (?:in|nach|en|em|за) \d[\d.,:]{0,9} ?[a-zа-я]"
+    r"|[\s=*\-]{0,60}(?:$|[!.。！，](?!\d)|,(?! (?:wenn|sobald|falls))))"
 )
 # Before its last step; some then repeat the line of the best step
 _STOPPED_EARLY = regex(
@@ -189,20 +198,20 @@ _SUCCEEDED = regex(
 _PART = r"(?:stage|phase|fold|round|seed|trial|client|model|member|agent|layer|task|generation|run|tree|shard)"
 # The end of another training, before the one that matters begins, or of a part of it, or one that may come
 _OTHER_FINISHED = regex(
-    r"(?<!training in )\bepoch \d|\d\s?轮"
-    rf"|\b(?:if|whether|until|once|when|before) (?:the )?{_TRAINING} (?:\w{{2,4}} ){{0,2}}(?:complete|finish|done)"
+    r"(?<!training in )\bepoch \d"
+    rf"|\b(?:if|whether|until|once|when|before) (?:the )?{_TRAINING} (?:\w{{2,9}} ){{0,3}}(?:complete|finish|done)"
     rf"|\bafter {_TRAINING} [^\n]{{0,40}}\bwill\b"
     r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|local|discriminator|generator|critic|(?:auto)?encoder|codebook"
     rf"|teacher|reward model|{_PART} (?:\d{{1,3}}|one|two)(?: ?(?:/|of) ?\d{{1,3}})?)"
     rf"[\]):]{{0,2}}[ \-]{{1,3}}{_TRAINING}\b"
-    rf"|\b{_TRAINING} [^\n]{{0,20}}\b(?:for|on|of) {_PART}[ _#]?\d"
-    r"|[,.;] (?:now )?(?:start|begin|switch|mov|proceed)ing\b[^\n]{0,40}"
-    r"(?:training|tuning|stage|phase|ppo|dpo|grpo|distill)"
+    rf"|\b{_TRAINING} [^\n]{{0,20}}\b(?:for|on|of) {_PART}[ _#]?\d{{1,4}}\b"
+    r"|[,.;] (?:now )?(?:start|beginn|switch|mov|proceed)ing\b(?: (?:on|the|to|with)\b){0,2}(?: (?!post)[\w\-]{1,12})?"
+    r" (?!training set)(?:(?:pre-?)?training|fine-?|tuning|stage|phase|ppo|dpo|grpo|distill)"
 )
 # In a line that says that the training has ended: it failed
 FAILED_END = regex(
     r"\bexit(?:ed)?(?: with)? (?:code|status)[ :=]{1,3}-?\d*[1-9]"
-    r"|\bwith (?!no |0 )(?:\w{1,12} )?(?:errors?|failures?)\b"
+    r"|\bwith (?:an? |some |fatal |[1-9]\d{0,5} )?(?:errors?|failures?)\b(?! rate)(?!\W{0,3}\d)"
     r"|\b(?:completed?|done|finished)(?: abnormally| unexpectedly|[ (]{1,2}interrupted by"
     r"|\s?[:(]\s?(?:status\W{1,2})?fa(?:iled|lse)(?=\W*$|[,;.)]))"
 )
@@ -214,7 +223,10 @@ _TOOK = regex(
 ANNOUNCED = (
     (
         "total_steps",
-        regex(r"\btotal (?:optimization |training |train )?steps\b(?:[^:=\d]{0,20}[:=]\s{0,4}| )(\d[\d,]{0,15})"),
+        regex(
+            r"\btotal (?:optimization |training |train )?steps\b"
+            r"(?:[^:=\d]{0,20}[:=]\s{0,4}| (?=[\d,]{1,16} \(warmup))(\d[\d,]{0,15})"
+        ),
     ),
     ("total_epochs", regex(r"\bnum(?:ber of)? (?:train(?:ing)? )?epochs\b[^:=\d]{0,20}[:=]\s{0,4}(\d{1,9})")),
     ("total_epochs", regex(r"\bstopped: `max_epochs=(\d{1,9})` reached")),
@@ -551,7 +563,7 @@ def _stopped_early(line: str) -> bool:
 def told_by(line: str) -> Told:
     message = message_start(line)
     succeeded = _SUCCEEDED.search(line) is not None
-    is_end = succeeded or _FINISHED.search(line) is not None
+    is_end = succeeded or _FINISHED.search(line) is not None or _FINISHED_ABROAD.match(line, message) is not None
     took = not is_end and _TOOK.match(line, message) is not None
     end, no_progress = _training_end(line, message), _NOT_PROGRESS.search(line) is not None
     fields = None if no_progress else find_fields(line[:end])

@@ -81,18 +81,20 @@ _BRACKET = r"\[\s{0,6}(\d{1,12})\s{0,6}/\s{0,6}(\d{1,12})(?:\s{0,4}\(\s{0,4}\d{1
 _EPOCHS = ("轮", "エポック", "에폭", "epoche", "époque", "época", "epoca", "эпоха")
 _STEPS = ("步", "迭代", "ステップ", "스텝", "schritt", "étape", "paso", "passo", "шаг")
 _LOSSES = ("损失", "損失", "손실", "verlust", "perte", "pérdida", "perda", "потери")
+_OF_TRAINING = r"(?=\W|$|训练|迭代|平均|损失)"  # not of a conversation
 WORDS_ABROAD = (*_EPOCHS, *_STEPS, *_LOSSES, "批次")
 _WORDINGS = tuple(
     (needs, regex(pattern), wording)
     for needs, pattern, wording in (
-        (("轮",), r"第\s?(\d{1,9})\s?(?:/|轮\s?[/,，(（]?\s?共)\s?(\d{1,9})\s?轮", r"epoch \1/\2 "),
-        (("轮",), r"第\s?(\d{1,9})\s?轮", r"epoch \1 "),
+        (("轮",), rf"第\s?(\d{{1,9}})\s?(?:/|轮\s?[/,，(（]?\s?共)\s?(\d{{1,9}})\s?轮{_OF_TRAINING}", r"epoch \1/\2 "),
+        (("轮",), rf"第\s?(\d{{1,9}})\s?轮{_OF_TRAINING}", r"epoch \1 "),
         (_EPOCHS, rf"(?<!\w)(?:训练)?(?:{'|'.join(_EPOCHS)})[次数]?\s?[:：#]?\s?(?=\[?\d{{1,9}}\s?/)", "epoch "),
         (_STEPS, rf"(?<!\w)(?:训练)?(?:{'|'.join(_STEPS)})(?:数|骤|次数)?\s?[:：]?\s?(?=\[?\d{{1,12}}\s?/)", "step "),
-        (("批次",), r"批次\s?[:：]?\s?(?=\[?\d{1,12}\s?/)", "batch "),
+        (("批次",), r"(?<!\w)(?:训练)?批次\s?[:：]?\s?(?=\[?\d{1,12}\s?/)", "batch "),
         (
             _LOSSES,
-            rf"(?<!\w)(?<!검증 )(?:训练集?|平均|总|학습 )?(?:{'|'.join(_LOSSES)})值?\s?[:：=]\s?(?=-?\d|nan)",
+            rf"(?<!\w)(?<![^\W\d_] )(?:(?:train(?:ing)?|训练集?|平均|总|학습|学習) ?)?"
+            rf"(?:{'|'.join(_LOSSES)})值?\s?[:：=]\s?(?=-?\d|nan)",
             "loss: ",
         ),
         (("step/epoch",), r"\bstep/epoch \[(\d{1,12})/(\d{1,9})\]", r"step \1 epoch \2 "),

@@ -47,7 +47,7 @@ def parse_progress(text: str) -> Progress:
         A Progress with None for values that the text does not contain. `step` and `total_steps` count over the whole
         job; a counter that restarts in each epoch is returned as `epoch_step`, and its maximum as `epoch_steps`. Times
         are in seconds. Throughput is as printed; some frameworks print it per GPU. `eta_scope` is "job" or "epoch".
-        `finished` is True if a line clearly reports the end of the training, otherwise None.
+        `finished` is True if a line clearly reports the end of the training, otherwise None or (see `Progress`) False.
     """
     return read_progress(text, EpochCount())
 
@@ -206,8 +206,9 @@ class ProgressReader:
         was_ignored = self.is_ignored and begins_traceback(line)
         self.is_ignored = BESIDE.match(line) is not None
         self.was_ignored = was_ignored if begins_traceback(line) else self.was_ignored
-        again = self.shown.get("finished") and not begins_traceback(line)
-        if told.restart and not (self.is_ignored or was_ignored or (STARTS.match(line) and not again)):
+        starts = STARTS.match(line) is not None
+        again = starts and self.shown.get("finished")
+        if told.restart and not (self.is_ignored or was_ignored or (starts and not again)):
             self._change(
                 dict.fromkeys(("finished", *(("step", "total_steps", "epoch", "epochs_done") if again else ())))
             )

@@ -270,6 +270,7 @@ class _Evidence:
         self._reader: ProgressReader | None = None  # from the first evidence on
         self._uncaught = list[_Found]()  # of a rank that died; others may print late what they printed before that
         self._late = 0  # characters of steps since then
+        self._buffered = 0  # characters of losses without a step since the last step
 
     def read(self, text: str) -> None:
         """Read the lines of a log."""
@@ -375,7 +376,9 @@ class _Evidence:
         at = {name: shown[name] for name in _POSITION if shown.get(name) is not None}
         loss = shown.get("loss")
         if "step" not in at and before["step"] is not None and self._reader.epochs.fractional:
-            return False  # its bar counts the steps; the losses were buffered until the process ended
+            self._buffered += len(piece)  # if its bar counts the steps, until the process ended
+            return self._buffered > _STDIO_BUFFER
+        self._buffered = 0 if "step" in at else self._buffered
         if not at:
             return loss is not None and isfinite(loss)
         if "%|" in piece:

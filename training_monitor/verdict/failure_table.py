@@ -359,7 +359,7 @@ SIGNATURES = tuple(
          r"|killed (?:/\S{1,120} |.{0,40})due to memory (?:pressure|used)"
          r"|exceeded (?:job |step )?memory limit|\bjob has gone over (?:cgroup )?memory limit of \d|\bterm_memlimit\b"
          r"|killed: (?:\w{0,4}mem|memory) .{0,60}exceed|killed by the oom|^srun: error: .{0,80}: out of memory$"
-         r"|\bearlyoom\b.{0,80}sending|oom_reaper"
+         r"|\bearlyoom\b.{0,80}sending sig\w{3,4} to|oom_reaper"
          r"|low on memory.{0,80}kill|memory usage (?:threshold|exceeded request_memory)|out_of_me(?:mory)?\b"
          r"|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom|failed with result 'oom-kill'"),
         (CAUSE, "host_memory",
@@ -393,7 +393,8 @@ SIGNATURES = tuple(
         (CAUSE, "loss_nan",
          r"\b(?:avr_|avg_|train_|total_|mean_)?loss\W{1,6}(?:is |became |was |went )?(?:to )?(?:tensor\()?-?"
          r"(?:nan|inf(?:inity)?)\b|\b(?:loss|metric)\b.{0,40} is not finite"
-         r"|\bloss_\w{1,20} is nan|grad(?:ient)?[ _-]?norm\W{1,6}(?:is )?nan|number of nan iterations: *[1-9]"
+         r"|(?<!if )(?<!whether )\bloss_\w{1,20} is nan(?=\W*$| at )"
+         r"|grad(?:ient)?[ _-]?norm\W{1,6}(?:is )?nan|number of nan iterations: *[1-9]"
          r"|(?:nan|inf) (?:loss(?!\W{0,4}\d+(?:\.\d|\W*$))|found in|detected|in loss)|non-finite (?:loss|grad)"
          r"|loss (?:is |has |became )?(?:diverged|exploded)|\bloss infinite(?![\w-])|infinite (?:or nan )?loss"
          r"|(?<!if )(?<!when )\b(?:loss|gradients?|grad(?:ient)?[ _]norm|weights)"
@@ -539,9 +540,9 @@ SIGNATURES = tuple(
          r"\bei00\d\d:|notify register times? out|getting socket times? out"
          r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}(?:error|timeout|fail)"
          r"|watchdog caught collective|collective operation timeout|timeout at nccl work|taking the entire process down"
-         r"|nccl operations have failed or timed out|(?<!ting up )nccl (?:communicator|watchdog)|detected by watchdog"
-         r"|heartbeat monitor timed out|watchdog got stuck|ncclwatchdog|watchdog .{0,60}hang"
-         r"|timed? ?out waiting (?:for )?\d+ ?ms (?:for|waiting)"
+         r"|nccl operations have failed or timed out|(?<!ting up )nccl (?:communicator|watchdog)"
+         r"|detected by watchdog at work|heartbeat monitor timed out|watchdog got stuck|ncclwatchdog"
+         r"|watchdog .{0,60}hang|timed? ?out waiting (?:for )?\d+ ?ms (?:for|waiting)"
          r"|wait\w* (?:timed out|timeout) .{0,40}(?:allreduce|barrier|recv|send)"
          r"|timed out after \d+ ?(?:ms|milliseconds)|monitoredbarrier|detected mismatch between collectives|desync"
          r"|gloo.{0,80}timed? ?out|collective timeout|flight recorder|dumping nccl|first phase .{0,40}timed out"
@@ -660,7 +661,8 @@ NEVER = (
     r"|^(?!.{0,300}(?:(?<!server )error|exception|failed|aborted|giving up|unable to)\b)"
     r".{0,80}\b(?:get|head|post|put|patch|delete|options) (?:/|[a-z]{2,5}://)\S{0,300}"
     r" \"?http/\d(?:\.\d)?\"? [1-5]\d\d\b"  # a request's line
-    r"|^wandb: (?:syncing run|tracking run)|^alsa lib |^tensorboard |\btrial \d{1,6} (?:failed with value|pruned)"
+    r"|^wandb: (?:syncing run|tracking run)|^alsa lib |^tensorboard (?:exited|failed to)\b"
+    r"|\btrial \d{1,6} (?:failed with value|pruned)"
     r"|^(?!.{0,300}(?:(?:error|exception): |no space left|quota exceed|\becc\b|\bxid\b|gpu is lost"
     r"|fallen off|requires reset"
     r"|\b(?:exit|exiting|abort|aborting|stopping|raising|giving up)\b(?! (?:code|status))))"

@@ -696,5 +696,11 @@ def test_the_last_line_names_the_phase() -> None:
         ("Epoch 3:  80%|##  | 400/500 [02:00<00:30, 3.33it/s, val_loss=0.3]", None),
         ("Processed prompts:  40%|##  | 26/64 [00:10<00:15, 2.5it/s]", "sampling"),
         ("Map (num_proc=8):  43%|##  | 22310/52002 [00:11<00:14, 2010.1 examples/s]", "loading"),
+        ("Gathering rollouts for the reward model", None),
+        ("Merging data shards into model input", None),
+        ("step 5 | loss 0.5 | test [3/4]", None),
+        ("step 5 - prompts: 512, loss: 0.5", None),
+        ("compile mode: max-autotune", None),
+        ("saved out/model.safetensors: 5 GB", None),
     ):
         assert find_phase(f"step 7/9 loss 0.5\n{line}") == phase

@@ -498,3 +498,10 @@ def test_a_setting_that_cannot_be_parsed_is_a_wrong_configuration() -> None:
 )
 def test_an_exit_status_is_read_in_the_notations_of_wrappers(line: str, category: str) -> None:
     assert classify_failure(f"{STEPS}{line}\n").category == category
+
+
+def test_losses_count_as_buffered_only_up_to_the_size_of_a_buffer() -> None:
+    crash = f" 52%|#####     | 260/500 [12:01<10:49,  2.82s/it]\n{traceback(OOM)}\n"
+    losses = [f"{{'loss': {1 + n / 1000}, 'grad_norm': 1.25, 'epoch': {n / 100}}}\n" for n in range(1, 200)]
+    assert classify_failure(crash + "".join(losses[:9])).category == "cuda_oom"
+    assert classify_failure(crash + "".join(losses)).category == "none"
