@@ -33,6 +33,7 @@ from training_monitor.logs.repeats import Repeats
 from training_monitor.logs.text import BESIDE, CHAINED, begins_traceback
 
 _MOVES = ("step", "epoch_step", "epoch", "loss")  # what shows that a training goes on
+_OF_ATTEMPT = (*_MOVES, "total_steps", "epoch_steps", "epochs_done")
 # Fields of `Progress` whose values decide how later pieces are read
 _LASTING = ("total_steps", "total_epochs", "epoch_steps", "epochs_planned", "steps_before", "finished")
 
@@ -209,9 +210,7 @@ class ProgressReader:
         starts = STARTS.match(line) is not None
         again = starts and self.shown.get("finished")
         if told.restart and not (self.is_ignored or was_ignored or (starts and not again)):
-            self._change(
-                dict.fromkeys(("finished", *(("step", "total_steps", "epoch", "epochs_done") if again else ())))
-            )
+            self._change(dict.fromkeys(("finished", *(_OF_ATTEMPT if again else ()))))
             self.job = self.after_job = self.other_total = None
             self.other_begins = self.epochs_drawn = False
             self.epochs_bar = None
