@@ -205,8 +205,9 @@ _OTHER_FINISHED = regex(
     rf"|teacher|reward model|{_PART} (?:\d{{1,3}}|one|two)(?: ?(?:/|of) ?\d{{1,3}})?)"
     rf"[\]):]{{0,2}}[ \-]{{1,3}}{_TRAINING}\b"
     rf"|\b{_TRAINING} [^\n]{{0,20}}\b(?:for|on|of) {_PART}[ _#]?\d{{1,4}}\b"
-    r"|[,.;] (?:now )?(?:start|beginn|switch|mov|proceed)ing\b(?: (?:on|the|to|with)\b){0,2}(?: (?!post)[\w\-]{1,12})?"
-    r" (?!training set)(?:(?:pre-?)?training|fine-?|tuning|stage|phase|ppo|dpo|grpo|distill)"
+    r"|[,.;] (?:now )?(?:start|beginn|switch|mov|proceed)ing\b(?: (?:on|the|to|with)\b){0,2}"
+    r"(?: (?!post|eval|valid|test|infer)[\w\-]{1,12})? (?!training set)"
+    r"(?:(?:pre-?)?training|(?:fine-?)?tuning|stage|phase|ppo|dpo|grpo|distill)"
 )
 # In a line that says that the training has ended: it failed
 FAILED_END = regex(
