@@ -151,6 +151,12 @@ def test_stop_by_a_pid_stops_its_job(local: Place, whose: str) -> None:
     assert look_at_job("local", job_id).stopped_by == "a person"  # so that no supervisor restarts it
 
 
+def test_stop_by_the_pid_of_a_program_beside_a_training_stops_that_alone(local: Place) -> None:
+    job_id = start("sleep 300 & echo pid $!; sleep 301; true", "beside", lambda job: "pid" in job.log_tail)
+    done = cli("stop", "local", look_at_job("local", job_id).log_tail.split()[1], "--stop-grace", "1")
+    assert done.returncode == 0 and look_at_job("local", job_id).status is JobStatus.RUNNING, done
+
+
 def test_gpu_prints_a_line_each_and_is_unknown_without_nvidia_smi(local: Place) -> None:
     done = cli("gpu", "local")
     assert done.returncode == 3 and "nvidia-smi was not found" in done.stderr

@@ -1,5 +1,5 @@
 # All process jobs of a target.
-# uses: jobs_folder
+# uses: process jobs_folder
 # needs: most_odd
 
 # Print their names, newest first, after a line `? WHY: NAME` for each of the first entries that are no jobs of ours.
@@ -36,8 +36,9 @@ tell() { # WHY
   [ $odd -gt "$most_odd" ] || { printf '? %s: %s' "$1" "$each" | tr '\n' '?'; echo; }
 }
 
-# Print the job whose mark a process carries: also a shell that runs its command does.
+# Print the job whose own process this is, or the shell that runs its command; others may be programs beside a training.
 show_job_of() { # PID
   each=$(tr '\000' '\n' <"/proc/$1/environ" | sed -n 's|^TRAINING_MONITOR_JOB=\(.*\)/$|\1|p')
-  [ "${each%/*}" != "$_base" ] || [ ! -d "$each" ] || echo "process:${each##*/}"
+  [ "${each%/*}" = "$_base" ] && read -r own _ <"$each/pid" && read_stat "$1" || return 0
+  case $own in "$1" | "$_parent") echo "process:${each##*/}" ;; esac
 }
