@@ -109,7 +109,7 @@ class Supervisor(Hands):
         try:
             self.claim(run)
             if self.to_save:
-                return self.save(self.to_save)
+                return _look_again(self.save(self.to_save))
             run, phase = phases[run.phase](run), run.phase
             if phase in ("starting", "stopping"):  # the other phases call `reached` themselves
                 self.reached(run)
@@ -205,7 +205,7 @@ class Supervisor(Hands):
             raise SettingsError(
                 "job_config", None, f"the values of {', '.join(unsaved)} again, because secrets are not stored"
             )
-        return self.save(replace(run, checkpoint_dir=given.checkpoint_dir, config=config))
+        return self.save(_look_again(replace(run, checkpoint_dir=given.checkpoint_dir, config=config)))
 
     def _with_what_ray_knows(self, config: Mapping[str, Any] | None, job_id: str | None) -> Mapping[str, Any] | None:
         """Return the configuration with the values that Ray remembers in the place of those that are not saved."""
@@ -577,8 +577,7 @@ class Supervisor(Hands):
             self.tell(run, "unreachable", f"cannot reach the target: {error}; no action will be taken")
         self.on_look(error)
         self.exit_watch.close()
-        if run.phase == "stopping" and run.stop_reason and not is_ray_job(run.job_id or ""):
-            run = replace(run, phase="watching")  # it may recover; of Ray, it would be unknown who stopped it then
+        run = _look_again(run)
         if isinstance(error, TargetNotFound):
             run = self._replaced(run) or run
         self.clock.sleep(self.policy.check_interval)
@@ -636,3 +635,12 @@ class Supervisor(Hands):
         self.store.save_run(run.key, kept, finished=run.phase == "done")
         self.to_save = self.unsaved = None
         return run
+
+
+def _look_again(run: RunState) -> RunState:
+    """Return to watching a job whose stop was put off: it may have recovered since.
+
+    Not with Ray, which does not tell who stopped a job.
+    """
+    is_stall = run.phase == "stopping" and run.stop_reason and not is_ray_job(run.job_id or "")
+    return replace(run, phase="watching") if is_stall else run

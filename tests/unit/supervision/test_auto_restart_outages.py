@@ -349,18 +349,34 @@ def test_a_job_that_makes_steps_after_its_stop_was_asked_for_is_still_a_stall(
     assert report["attempts"][0]["status"] == "STALLED" and report["total_retries"] == 1
 
 
-def test_a_job_that_recovers_while_its_stop_could_not_be_asked_for_is_not_stopped(bench: Bench) -> None:
-    bench.jobs.behaviours, stop = [Behaviour(total=9000, hang_after=120)], bench.jobs._stop
+@pytest.mark.parametrize("what", ["unreachable", "killed", "not saved"])
+def test_a_job_that_recovers_while_its_stop_is_put_off_is_not_stopped(bench: Bench, what: str) -> None:
+    bench.jobs.behaviours, stop, store = [Behaviour(total=9000, hang_after=120)], bench.jobs._stop, Store(bench.folder)
+    save = store.save_run
 
-    def lose(given: dict[str, str]) -> str:
-        bench.jobs._stop = stop  # type: ignore[method-assign]
-        begin = bench.clock.elapsed
-        bench.jobs.unreachable(begin, begin + 3600)
+    def put_off(*given: Any, finished: bool = False) -> str:
+        bench.jobs._stop, begin = stop, bench.clock.elapsed  # type: ignore[method-assign]
         bench.clock.at(begin + 1800, lambda: bench.jobs.starts[0].go_on(bench.jobs.now))
-        raise TargetUnreachable("the request is lost")
+        if what == "killed":
+            raise Killed
+        if what == "unreachable":
+            bench.jobs.unreachable(begin, begin + 3600)
+            raise TargetUnreachable("the request is lost")
+        store.save_run = FullStore(bench, begin, begin + 3600).save_run  # type: ignore[method-assign]
+        raise StateError("the disk is full")
 
-    bench.jobs._stop = lose  # type: ignore[method-assign]
-    report = bench.restart()
+    def save_or_not(key: str, state: Any, *, finished: bool) -> None:
+        (put_off if getattr(state, "phase", "") == "stopping" else save)(key, state, finished=finished)
+
+    if what == "not saved":
+        store.save_run = save_or_not  # type: ignore[method-assign]
+    else:
+        bench.jobs._stop = put_off  # type: ignore[method-assign]
+    try:
+        report = bench.restart(store=store)
+    except Killed:
+        bench.clock.sleep(3600)
+        report = bench.restart()
     assert (report["reason"], report["total_retries"], len(bench.said("explained"))) == ("completed", 0, 1)
 
 
