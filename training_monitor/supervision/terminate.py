@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports everything that a messenger needs
 STOP_TRIES = 3
 FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds between tries while the target cannot be asked
+STOPS_WITHIN = 600.0  # seconds; a run that works for longer after it was asked to stop does not obey, or was not asked
 
 
 class Recovered(TrainingMonitorError):
@@ -50,13 +51,14 @@ class Recovered(TrainingMonitorError):
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How far the sequence is, as it is saved. `generation` is that of the run."""
+    """How far the sequence is, as it is saved; `generation` is that of the run, `hung_at` when it was seen to hang."""
 
     key: str
     plan: TerminationPlan
     started_at: float
     phase: str = "stopping"
     generation: int = 0
+    hung_at: float | None = None
     step: int | None = None
     total_steps: int | None = None
     identity: Identity | None = None
@@ -204,9 +206,10 @@ class _Terminator:
     def stop(self, state: Termination) -> Termination:
         if state.plan.is_hang and state.explanation is None and state.plan.roll_call_timeout:
             return self.explain(state)
-        if state.plan.is_hang:
-            self._check_hang(state)  # once: what it does after a signal says nothing
-            return replace(state, plan=replace(state.plan, is_hang=False))
+        ago = self.watcher.clock.time() - (state.hung_at or 0.0)
+        if state.plan.is_hang and not 0.0 <= ago < STOPS_WITHIN:
+            self._check_hang(state)  # and not soon again: what it does after a signal says nothing
+            return replace(state, hung_at=self.watcher.clock.time())
         how = f"SIGTERM to its remaining processes, then SIGKILL after {self.watcher.config.stop_grace:g} s"
         self.tell("stopping", f"stopping {self.watcher.job.label}: {how}")
         left = self._stop(state)
@@ -224,6 +227,8 @@ class _Terminator:
         """Look again: since the stall was seen, the ranks were inspected, or the target was unreachable for long."""
         with suppress(JobNotFound):
             status = self.watcher.poll()
+            if state.hung_at is not None and status.is_running is False:
+                return  # it obeyed, though the reply was lost
             reason = reason_to_end(Told(stalled_at=0.0), status, self.watcher.config)  # its grace period is over
             if reason is None or status.generation != state.generation:
                 said = status.verdict.reason if status.verdict else "it is running"

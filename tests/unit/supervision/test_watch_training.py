@@ -332,6 +332,33 @@ def test_a_run_that_makes_steps_after_its_stop_was_asked_for_is_terminated(tmp_p
     assert report.end == "terminated" and not [each for each in bench.said("detected") if "no longer hangs" in each]
 
 
+@pytest.mark.parametrize("obeys", [False, True])
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_run_whose_stop_is_put_off_for_long_is_looked_at_again(tmp_path: Path, obeys: bool, dies: bool) -> None:
+    bench, away = Bench(tmp_path), list[float]()
+    stop, run = bench.there._end, bench.there.training
+
+    def lose(given: dict[str, str]) -> str:
+        if not away:
+            away.append(bench.clock.elapsed + 1200)
+            run.go_on(bench.clock.time() + 300)
+            run.stopped_at = bench.clock.time() + 40 if obeys else None
+            bench.there.gpus = gpu_answer(BUSY, 500)
+            if dies:
+                raise Killed
+        if bench.clock.elapsed < away[0]:
+            raise TargetUnreachable("the reply is lost")
+        return stop(given)
+
+    bench.there._end = lose  # type: ignore[method-assign]
+    try:
+        report = bench.watched(SAVE)
+    except Killed:
+        bench.clock.sleep(1200)
+        report = bench.watched(SAVE)
+    assert report.end == ("terminated" if obeys else "finished")
+
+
 def test_a_person_ends_a_run_that_recovered_after_its_termination_had_begun(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Behaviour(total=2000, hang_after=600, save_every=100))
 
