@@ -464,14 +464,16 @@ class Supervisor(Hands):
             return self.done(run, RunOutcome.STOPPED, f"stopped: {view.message or 'by a person'}")
         if view.pod and view.pod.category == "node_lost":  # its node may be well again: the second time counts
             run = update_attempt(run, node=None, suspect_nodes=[view.pod.node] if view.pod.node else None)
-        evidence = failure_evidence(view)
+        evidence, is_stall = failure_evidence(view), view.status is JobStatus.STOPPED  # by a supervisor
         self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
         if view.survivors:
             left = plural(view.survivors, "remaining process", "remaining processes")
             self.tell(run, "detected", f"terminating {left} of {view.job_id}", view)
+            if is_stall:
+                return self.save(replace(run, phase="stopping", stop_reason=evidence))
             run = update_attempt(run, status=view.status.value, reason=evidence, failure=asdict(failure_of(view)))
             return self.save(replace(run, phase="stopping", stop_reason=None))
-        if view.status is JobStatus.STOPPED:
+        if is_stall:
             return self.fail(run, "STALLED", evidence)
         return self.fail(run, view.status.value, evidence, failure_of(view))
 

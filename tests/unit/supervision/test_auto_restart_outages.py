@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
+from training_monitor.core.models import SUPERVISOR
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
@@ -325,6 +327,21 @@ def test_a_stall_that_was_stopped_when_the_supervisor_died_is_still_a_stall(benc
         bench.restart()
     report = bench.restart()
     assert report["attempts"][0]["status"] == "STALLED" and report["total_retries"] == 1
+
+
+def test_a_stop_whose_reply_is_lost_and_that_left_processes_is_still_a_stall(bench: Bench) -> None:
+    bench.jobs.behaviours, stop = [HANG, GOOD], bench.jobs._stop
+
+    def lose(given: dict[str, str]) -> str:
+        bench.jobs._stop, job = stop, bench.jobs.starts[0]  # type: ignore[method-assign]
+        words, after = "Traceback (most recent call last):\nKeyboardInterrupt", bench.jobs.now - job.started
+        job.behaviour = replace(HANG, crash_after=after, exit_code=130, last_words=words)
+        job.survivors, job.stopped_by = 1, SUPERVISOR
+        raise TargetUnreachable("the reply is lost")
+
+    bench.jobs._stop = lose  # type: ignore[method-assign]
+    report = bench.restart()
+    assert [each["status"] for each in report["attempts"]] == ["STALLED", "SUCCEEDED"], report["reason"]
 
 
 @pytest.mark.parametrize("error", [Killed, TargetUnreachable("the reply is lost")])
