@@ -354,3 +354,4 @@ def test_commands_that_are_missing_or_not_configured_are_explained_in_our_words(
     error = refused(f"scontrol: error: {said}")
     assert error.what == "Slurm does not respond: its commands found no configuration" and "login node" in str(error)
     assert "Unable to contact" in refused("squeue: error: Unable to contact slurm controller").what
+    assert "does not respond" not in refused("job 7 is COMPLETING").what

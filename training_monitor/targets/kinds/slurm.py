@@ -397,6 +397,8 @@ def refused(said: str) -> TargetUnreachable:
     if re.search(r"config(?:uration)? source|fetch config", said):
         hint = "use a login node: slurm://USER@HOST/JOB"
         return TargetUnreachable("Slurm does not respond: its commands found no configuration", hint=hint)
+    if said.endswith(" is COMPLETING"):
+        return TargetUnreachable(f"{said}: it can be requeued when Slurm has finished cleaning up its nodes")
     return TargetUnreachable(f"Slurm does not respond: {last_lines(said, 2)}")
 
 
