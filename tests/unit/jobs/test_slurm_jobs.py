@@ -161,6 +161,8 @@ def test_each_state_is_a_status_unless_a_supervisor_stopped_the_job() -> None:
         view = look(("JobState=RUNNING", f"JobState={state}"), more=("stopped_by=supervisor",))
         assert view.status is JobStatus.STOPPED and view.stopped_by == "supervisor"
     assert look(more=("stopped_by=supervisor",)).status is JobStatus.RUNNING
+    finished = look(("JobState=RUNNING", "JobState=COMPLETED"), more=("stopped_by=supervisor",), log="step 100/100\n")
+    assert finished.status is JobStatus.SUCCEEDED
 
 
 def test_a_job_whose_node_is_not_cleaned_up_has_ended() -> None:
