@@ -297,7 +297,7 @@ def test_a_supervisor_killed_again_and_again_still_brings_the_job_to_its_end(
     deaths = 0
     while deaths < 100:
         try:
-            report = run_eventful(bench, store=KillingStore(bench.folder, 4, after=deaths % 2 == 0))
+            report = run_eventful(bench, store=KillingStore(bench.folder, 5, after=deaths % 2 == 0))
         except Killed:
             deaths += 1
         else:
