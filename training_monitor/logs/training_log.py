@@ -207,7 +207,7 @@ class ProgressReader:
         was_ignored = self.is_ignored and begins_traceback(line)
         self.is_ignored = BESIDE.match(line) is not None
         self.was_ignored = was_ignored if begins_traceback(line) else self.was_ignored
-        starts = STARTS.match(line) is not None
+        starts = told.restart and STARTS.match(line) is not None
         again = starts and self.shown.get("finished")
         if told.restart and not (self.is_ignored or was_ignored or (starts and not again)):
             self._change(dict.fromkeys(("finished", *(_OF_ATTEMPT if again else ()))))
