@@ -212,9 +212,15 @@ class Observer:
         if status is None:
             status = JobStatus.UNKNOWN if look.is_running is False else JobStatus.RUNNING
         said = verdict.reason if status.is_terminal or look.is_running is False else look.message
-        age, is_known = look.log.age if look.log else None, not (look.log and look.log.missing)
-        view = JobView(self.job.label, status, said, progress=self.progress, log_age=age, log_tail=look.text)
-        return replace(view, log_known=is_known)
+        return JobView(
+            self.job.label,
+            status,
+            said,
+            progress=self.progress,
+            log_age=look.log.age if look.log else None,
+            log_tail=look.text,
+            log_known=not (look.log and look.log.missing),
+        )
 
     def _open_looks(self, look: Look) -> None:
         """Load the earlier observations once it is known which training this is."""
