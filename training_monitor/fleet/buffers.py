@@ -9,10 +9,10 @@ from collections import deque
 from training_monitor.core.columns import Columns
 from training_monitor.core.regex import regex
 from training_monitor.fleet.metrics import KEPT_LOGS
-from training_monitor.fleet.rows import MOST_LINE, clean_text
+from training_monitor.fleet.rows import clean_text
 from training_monitor.fleet.values import REPORTED, FleetSample
 
-LINE_LENGTH = 1000
+LINE_LENGTH, MOST_LINE = 1000, 500  # characters of a line: read, and shown
 _COLUMNS = ("status", *REPORTED)
 _PIECE = regex(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 

@@ -31,7 +31,7 @@ from training_monitor.vast.cost import HOUR, cost_per_hour, forecast_burn
 from training_monitor.vast.rows import EARLIEST_START, read_label
 from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED
 
-MOST_WORDS, MOST_MESSAGE, MOST_LINE = 100, 200, 500  # characters
+MOST_WORDS, MOST_MESSAGE = 100, 200  # characters
 MOST_AHEAD = 300.0  # seconds by which a service's clock may be ahead of ours
 FRESH_SECONDS = 60.0  # a look that is older than the listing by more than this is not preferred to it
 MOST_GPUS = 1000
