@@ -6,7 +6,7 @@ import gc
 from contextlib import suppress
 
 _ARENA_MAX = -8  # M_ARENA_MAX of glibc's malloc.h
-_COLLECT = 50_000, 20, 20  # see `gc.set_threshold`; at 10,000 members, a full collection each quarter of an hour
+_COLLECT = 50_000, 20, 20  # see `gc.set_threshold`; with 10,000 members, a full collection about every 25 minutes
 
 
 def prepare_memory() -> None:

@@ -77,7 +77,7 @@ class Meant(NamedTuple):
 
     `is_last`: none runs, it is the one that was seen last; if that is a job, `log` is the newest log, which may be of a
     later training. `has_ended`: it is that of a pod that has ended. `has_ray`: there may be a Ray.
-    `hidden`: where there is none, whose could not be seen.
+    `hidden`: if no training was found, the processes that could not be searched.
     """
 
     trainings: tuple[MeantTraining, ...]
