@@ -183,9 +183,12 @@ def test_a_run_keeps_keep_attempts_and_reports_what_it_removes(local: Place, tmp
 def test_a_restart_starts_as_many_programs_after_many_attempts_as_after_two(local: Place) -> None:
     counts = []
     for name, attempts in (("few", 2), ("many", 40)):
-        make(local, f"{name}-attempt-1")
+        first = local.jobs / f"{name}-attempt-1"
+        make(local, first.name)
+        process = Path("/proc", (first / "pid").read_text().split()[0])
+        assert wait_until(lambda at=process: not at.exists()), "what it leaves is looked for while its process is there"
         for number in range(2, attempts + 1):
-            shutil.copytree(local.jobs / f"{name}-attempt-1", local.jobs / f"{name}-attempt-{number}")
+            shutil.copytree(first, local.jobs / f"{name}-attempt-{number}")
         with counted_programs(local) as programs:
             found = find_jobs_named(Site.of("local"), name, prefix="process:")
             assert remove(local, f"process:{name}-attempt-{attempts + 1}", keep=1).left == ()
