@@ -40,7 +40,7 @@ from bench.table import Row  # noqa: E402
 from tests.integration.conftest import SshServer  # noqa: E402
 from tests.loopback.vast import VastApi  # noqa: E402
 from tests.unit.fleet.fleet_world import World  # noqa: E402
-from training_monitor.core.malloc import prepare_memory
+from training_monitor.core.long_running import prepare_for_long
 from training_monitor.core.results import CommandResult
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
@@ -161,7 +161,7 @@ def measure_members(members: int, cycles: int, pause: float = 0.0, hours: float 
 
 
 def _measure_members(members: int, cycles: int, pause: float, hours: float) -> Cost:
-    prepare_memory()  # as `training-monitor fleet` does
+    prepare_for_long()  # as `training-monitor fleet` does
     small = SlowWorld(*range(1, 31), pause=0.0)
     warm = FleetMonitor(whole_account=True, transport=small, clock=small.clock)
     warm.update_all_metrics()  # imports, patterns, and the scripts that the machines in memory keep, are not a member's

@@ -54,7 +54,7 @@ from tests.loopback.messaging import (  # noqa: E402
 from tests.unit.fleet.fleet_world import Machine, World, row, unreachable  # noqa: E402
 from training_monitor.core.clock import SystemClock
 from training_monitor.core.errors import CommandTimedOut, TrainingMonitorError
-from training_monitor.core.malloc import prepare_memory
+from training_monitor.core.long_running import prepare_for_long
 from training_monitor.core.models import Event
 from training_monitor.core.results import CommandResult
 from training_monitor.core.store import Store
@@ -535,7 +535,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     samples = Samples()
-    prepare_memory()  # as `training-monitor fleet` does
+    prepare_for_long()  # as `training-monitor fleet` does
     with running(given.seed, given.members, given.interval) as soak, contextlib.suppress(KeyboardInterrupt):
         seconds = 60 * given.minutes
         if given.trace:

@@ -17,7 +17,7 @@ from training_monitor.core.best_effort_store import BestEffortStore
 from training_monitor.core.errors import SettingsError, closest
 from training_monitor.core.fields import keys_of
 from training_monitor.core.logger import setup_logging
-from training_monitor.core.malloc import prepare_memory
+from training_monitor.core.long_running import prepare_for_long
 from training_monitor.core.settings import LOG_FILE
 from training_monitor.fleet import (
     FleetConfig,
@@ -140,7 +140,7 @@ def show_fleet(fleet: FleetMonitor, args: Namespace, title: str, config: FleetCo
     if can_show_screen() and not (args.once or args.json):
         from training_monitor.ui.fleet.app import run_fleet
 
-        prepare_memory()
+        prepare_for_long()
         log_beside_the_screen()
         run_fleet(fleet, read_only=args.read_only, title=title, group=args.group, thresholds=config.thresholds)
         return OK

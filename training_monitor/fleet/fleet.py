@@ -16,7 +16,7 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import Engine, begin_thread
 from training_monitor.core.errors import InstanceNotFound, SettingsError, TrainingMonitorError
 from training_monitor.core.logger import get_logger
-from training_monitor.core.malloc import release_freed_memory
+from training_monitor.core.long_running import release_freed_memory
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice

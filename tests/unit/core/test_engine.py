@@ -303,9 +303,9 @@ def test_a_failure_that_cannot_be_taken_in_ends_nothing() -> None:
 
 ARENAS = """
 import ctypes, sys, threading
-from training_monitor.core.malloc import prepare_memory
+from training_monitor.core.long_running import prepare_for_long
 if sys.argv[2] == "few":
-    prepare_memory()
+    prepare_for_long()
 libc, barrier = ctypes.CDLL(None), threading.Barrier(20)
 libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
 def take():

@@ -64,11 +64,11 @@ def _write_once(monitor: FleetMonitor, path: str | None, config: FleetConfig) ->
 def _keep_written(monitor: FleetMonitor, path: str, config: FleetConfig) -> NoReturn:
     """Write after every look, until a signal ends it. Then the file only says when the last look was."""
     from training_monitor.cli.fleet import log_beside_the_screen
-    from training_monitor.core.malloc import prepare_memory
+    from training_monitor.core.long_running import prepare_for_long
     from training_monitor.fleet.prometheus import format_last_look, format_metrics
     from training_monitor.runs.files import remove_left_beside
 
-    prepare_memory()
+    prepare_for_long()
     log_beside_the_screen()
     changed, said = threading.Event(), ""
     monitor.listen(changed.set)

@@ -78,7 +78,7 @@ def run(args: Namespace) -> int:
 
 def _serve(server: WebServer, fleet: FleetMonitor, args: Namespace, config: FleetConfig, token: str | None) -> None:
     from training_monitor.core.best_effort_store import BestEffortStore
-    from training_monitor.core.malloc import prepare_memory
+    from training_monitor.core.long_running import prepare_for_long
     from training_monitor.fleet import History
     from training_monitor.rent import TrainingQueue
     from training_monitor.web.access import LOOPBACK
@@ -88,7 +88,7 @@ def _serve(server: WebServer, fleet: FleetMonitor, args: Namespace, config: Flee
     from training_monitor.web.server import serve
     from training_monitor.web.stream import Feed
 
-    prepare_memory()
+    prepare_for_long()
     told, store = _Told(args, server.port), BestEffortStore()
     door = Door(
         load_key(store),
