@@ -138,7 +138,9 @@ def test_a_running_job_is_looked_at_and_one_that_waits_has_printed_nothing_yet()
     view = look()
     assert (view.status, view.progress.step, view.log_age, view.age) == (JobStatus.RUNNING, 7, 4.0, NOW - 1795845698)
     assert view.pod and view.pod.node == "n1" and view.pod.name == "12"
-    view = look(("JobState=RUNNING Reason=None", "JobState=PENDING Reason=Resources"), ("Restarts=0", "Restarts=1"))
+    waits = ("JobState=RUNNING Reason=None", "JobState=PENDING Reason=Resources"), ("Restarts=0", "Restarts=1")
+    assert "expected" not in str(look(*waits).message)  # that time has passed
+    view = look(*waits, (" StartTime=1795845698", f" StartTime={NOW + 60}"))
     assert view.status is JobStatus.PENDING and view.progress.step is None and view.started_at is None
     assert "Resources" in (view.message or "") and "expected to start" in (view.message or "")
 

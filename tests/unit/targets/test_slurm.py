@@ -36,6 +36,7 @@ from training_monitor.targets.kinds.slurm import (
     SlurmTransport,
     read_job,
     refused,
+    settled,
     standing_of,
 )
 from training_monitor.targets.target import parse_target
@@ -136,7 +137,54 @@ def test_a_job_that_is_held_is_released() -> None:
         ("PENDING", "ReqNodeNotAvail,_UnavailableNodes:sheldon[01-04]", False),
     ]:
         found = read_job(line(state=state, reason=reason))
-        assert found and standing_of(found).resume == ("scontrol release 3" if is_held else None)
+        assert found and standing_of(found).resume == ("scontrol release 1_0" if is_held else None)
+        assert found and ("expected to start" in (standing_of(found).message or "")) is not is_held
+
+
+def test_a_job_that_is_stopped_by_a_signal_goes_on_by_a_signal() -> None:
+    for state, command in ("STOPPED", "scancel --full --signal=CONT 1_0"), ("SUSPENDED", "scontrol resume 1_0"):
+        found = read_job(line(state=state))
+        assert found and standing_of(found).resume == command
+
+
+def test_a_planned_start_that_has_passed_is_not_expected() -> None:
+    found = read_job(line(state="PENDING", reason="Resources"))
+    assert found and found.starts_at == 1795846001
+    for now, is_expected in (1795846000.0, True), (1795846100.0, False), (None, True):
+        assert ("expected to start" in (standing_of(settled(found, now)).message or "")) is is_expected
+    runs = read_job(line())
+    assert runs and settled(runs, 1795846100.0).starts_at == 1795846001
+
+
+@pytest.mark.parametrize("state", ["PENDING", "SUSPENDED", "STOPPED", "SPECIAL_EXIT"])
+def test_of_jobs_with_one_name_one_that_has_not_ended_is_meant(
+    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = {
+        each: line(id=each, state=state if each == "3" else "FAILED").replace("ArrayJobId=1 ArrayTaskId=0 ", "")
+        for each in ("3", "4")
+    }
+    body = f'[ "$2" = hostnames ] && exit\ncase $3 in 3) {shows(jobs["3"])}\n;; 4) {shows(jobs["4"])}\n;; esac'
+    squeue = f"case \"$*\" in *%T*) {shows(f'3 {state}', '4 FAILED')}\n;; *) printf '3\\n4\\n' ;; esac"
+    programs(tmp_path, monkeypatch, squeue=squeue, scontrol=body)
+    found: Any = SlurmTarget("arr").resolve(None)
+    assert (found.job.number, found.job.state) == ("3", state)
+    view = Site(parse_target("local")).ask_one(look_question("slurm:arr"))
+    assert view and view.pod and view.pod.name == "3"
+
+
+def test_a_task_that_was_cancelled_before_it_began_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = "echo 'Job 7_2 not found'; exit 1"  # slurm-wlm 22.05, which still knows other tasks
+    programs(tmp_path, monkeypatch, squeue="exit 1", scontrol=unknown, sacct="echo disabled >&2; exit 1")
+    with pytest.raises(JobNotFound):
+        SlurmTarget("7_2").resolve(None)
+    assert Site(parse_target("local")).ask_one(look_question("slurm:7_2")) is None
+    record = f"9|7_2|CANCELLED by 0|0:0|1795846000|{tmp_path}|arr"
+    programs(tmp_path, monkeypatch, sacct=shows(record))
+    found: Any = SlurmTarget("7_2").resolve(None)
+    assert (found.job.task, found.job.phase) == ("7_2", "Stopped")
 
 
 def test_a_job_that_waits_in_vain_says_so() -> None:
@@ -150,7 +198,7 @@ def test_a_job_that_waits_in_vain_says_so() -> None:
         ("PartitionNodeLimit", False),  # also where nodes are down
     ]:
         found = read_job(line(state="PENDING", reason=reason))
-        assert found and ("scancel 3" in (standing_of(found).message or "")) is is_vain
+        assert found and ("scancel 1_0" in (standing_of(found).message or "")) is is_vain
 
 
 def test_a_job_that_cannot_be_read_is_unknown_and_hides_no_other(

@@ -78,6 +78,7 @@ _PHASES = {  # any other state is unknown
 }
 _NO_REASON = ("None", "NonZeroExitCode")
 _ALIVE = ("Running", *WAITING)
+_AS_NEW = {"Running": 2, **dict.fromkeys(WAITING, 1)}  # of jobs with one name, before those that have ended
 _CATEGORIES = {  # of docs/failures.md
     "TIMEOUT": "time_limit",
     "DEADLINE": "time_limit",
@@ -212,7 +213,7 @@ class SlurmTarget(Target):
     # ------------------------------------------------------------ what Slurm says
 
     def resolve(self, transport: Transport | None, timeout: float = RESOLVE_SECONDS) -> SlurmTarget:
-        """Ask for its job, if that was not done just now: of several with one name the newest that runs."""
+        """Ask for its job, if that was not done just now: of several with one name the newest that runs, or waits."""
         seconds = _KNOWN_SECONDS if self.job and self.job.phase == "Running" else _KNOWN_SECONDS / 10
         if self.job and time.monotonic() - self.known_at < seconds:
             return self
@@ -226,7 +227,7 @@ class SlurmTarget(Target):
         if len(jobs) > 1 and tasks and self.name.isdigit():
             raise SettingsError("job", self.name, f"one task of the array: {name_some(tasks, _MOST_NAMED)}")
         # the first part of a heterogeneous job has its number
-        job = max(jobs, key=lambda each: (each.number == self.name, each.phase == "Running", int(each.number)))
+        job = max(jobs, key=lambda each: (each.number == self.name, _AS_NEW.get(each.phase, 0), int(each.number)))
         others = [each for each in jobs if self.name.isdigit() and each.number != job.number]
         return replace(self, job=_as_its_parts(job, others), known_at=time.monotonic())
 
@@ -308,9 +309,11 @@ def _are_steps_off() -> bool:
 def standing_of(job: SlurmJob) -> PodState:
     """Return what is said of a job."""
     has_ended, is_own_code = job.phase in ENDED, job.exit_code or job.phase == "Succeeded"
-    waits = f"expected to start {_local(job.starts_at)}" if job.starts_at and job.phase == "Pending" else None
+    resume = _resume(job)
+    is_planned = job.phase == "Pending" and resume is None
+    waits = f"expected to start {_local(job.starts_at)}" if is_planned and job.starts_at else None
     if job.phase == "Pending" and _NEVER.fullmatch(job.reason or ""):
-        waits = f"it will not start as it is; change it with scontrol update, or cancel it with scancel {job.number}"
+        waits = f"it will not start as it is; change it with scontrol update, or cancel it with scancel {_called(job)}"
     if job.failed_part:
         waits = f"so ended job {job.failed_part}, which is a part of this heterogeneous job"
     reason = job.reason if job.phase == "Pending" or job.state in ("FAILED", "CANCELLED") else None
@@ -325,7 +328,7 @@ def standing_of(job: SlurmJob) -> PodState:
         terminated_at=job.ended_at if has_ended else None,
         kind="job",
         category=_CATEGORIES.get(job.state) or _CATEGORIES.get(f"{job.state} ({reason})"),
-        resume=_resume(job),
+        resume=resume,
     )
 
 
@@ -344,12 +347,17 @@ def _as_its_parts(job: SlurmJob, others: Sequence[SlurmJob]) -> SlurmJob:
 
 
 def _resume(job: SlurmJob) -> str | None:
-    """Return the command without which a job never runs on: it is suspended, or held by someone or by Slurm itself."""
+    """Return the command without which a job never runs on: it is suspended, or held by someone or by Slurm itself.
+
+    A task is called by its own name: until it starts, it has the number of its array.
+    """
     if job.phase == "Pending" and (
         job.state in _HELD or re.search(r"(?:^|_|Job)(?:held|hold)", job.reason or "", re.IGNORECASE)
     ):
-        return f"scontrol release {job.number}"
-    return f"scontrol resume {job.number}" if job.phase == "Suspended" else None
+        return f"scontrol release {_called(job)}"
+    if job.state == "STOPPED":  # by SIGSTOP
+        return f"scancel --full --signal=CONT {_called(job)}"
+    return f"scontrol resume {_called(job)}" if job.phase == "Suspended" else None
 
 
 def _local(at: float) -> str:
@@ -384,8 +392,11 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
 def settled(job: SlurmJob, now: float | None) -> SlurmJob:
     """Return a job that has ended long ago, and whose node Slurm does not finish cleaning up, in its state after that.
 
-    `now` is by the clock of the machine with Slurm's commands: ours may differ.
+    The time for which the start of a job was planned counts no longer once it has passed. `now` is by the clock of the
+    machine with Slurm's commands: ours may differ.
     """
+    if job.phase == "Pending" and now is not None and (job.starts_at or now) < now:
+        return job._replace(starts_at=None)
     if job.state != "COMPLETING" or (now or 0.0) - (job.ended_at or math.inf) <= _ENDING_SECONDS:
         return job
     ended = _UNCLEARED if job.exit_code in _NO_FAILURE else "FAILED"

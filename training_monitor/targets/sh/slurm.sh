@@ -5,7 +5,7 @@
 # Say that Slurm refused, and in which words; of a job that the controller has forgotten, what the accounting has.
 refuse() {
   case $1 in
-  *'Invalid job id'*)
+  *'Invalid job id'* | 'Job '*' not found'*) # a task that was cancelled before it began
     former=$(show_former "$wanted") || { printf 'refused %s\n' "$former"; return; }
     echo forgotten
     [ -z "$former" ] || printf '%s\n' "$former" | sed 's/^/job /'

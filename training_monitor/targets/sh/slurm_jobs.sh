@@ -23,13 +23,17 @@ find_job() {
   esac
 }
 
-# Print the last of lines `NUMBER STATE` that waits or runs, or else the last of all.
+# Print the last of lines `NUMBER STATE` that has not ended, or else the last of all.
 choose_newest() {
   sort -n | {
     _last='' _active=''
     while read -r _each _state; do
       _last=$_each
-      case $_state in PENDING | RUNNING | SUSPENDED | CONFIGURING | COMPLETING) _active=$_each ;; esac
+      case $_state in
+      BOOT_FAIL | CANCELLED | COMPLETED | DEADLINE | *FAILED | NODE_FAIL | OUT_OF_MEMORY | PREEMPTED | RECONFIG_FAIL) ;;
+      REVOKED | TIMEOUT) ;;
+      *) _active=$_each ;;
+      esac
     done
     echo "${_active:-$_last}"
   }
@@ -52,7 +56,7 @@ show_job() {
     show_nodes
   else
     case $_said in
-    JobId=* | *'Invalid job id'*)
+    JobId=* | *'Invalid job id'* | 'Job '*' not found'*)
       [ -f "$_dir/job" ] || case $_name in *[!0-9_]*) ;; *) echo state=missing; return ;; esac
       echo state=forgotten
       _said=$(show_former "$_number") &&
