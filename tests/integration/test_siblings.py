@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.integration.conftest import WatchedTransport
@@ -49,6 +51,52 @@ def test_how_a_sibling_ended_is_told(kube: KubernetesApi, transport: WatchedTran
     killed.states["main"] = ContainerState(restart_count=1, last_terminated="OOMKilled", exit_code=137)
     [found] = parse_target("head").find_siblings(transport)
     assert (found.terminated, found.exit_code, found.restarts) == ("OOMKilled", 137, 1)
+
+
+def test_a_failed_pod_whose_job_has_replaced_it_is_no_sibling(
+    kube: KubernetesApi, transport: WatchedTransport, subtests: pytest.Subtests
+) -> None:
+    def add(name: str, minute: int, index: str | None, **more: Any) -> None:
+        of_index = {} if index is None else {"batch.kubernetes.io/job-completion-index": index}
+        labels = {"jobset.sigs.k8s.io/jobset-name": "run", "job-name": name.partition("-")[0], **of_index}
+        kube.add_pod(name, labels=labels, created=f"2030-01-01T10:{minute:02}:00Z", **more)
+
+    add("one-0-new", 0, "0")
+    add("one-1-old", 0, "1", phase="Failed")
+    add("one-1-mid", 5, "1", phase="Failed", reason="Evicted")  # which has no containers
+    add("one-1-new", 9, "1", phase="Pending", node="")
+    add("one-2-lost", 0, "2", phase="Failed")  # and is not replaced yet
+    add("two-1-lost", 0, "1", phase="Failed")  # of another job of the set
+    add("two-2-done", 0, "2", phase="Succeeded")
+    add("two-2-more", 5, "2")
+    with subtests.test("with an index"):
+        found = ["one-1-new", "one-2-lost", "two-1-lost", "two-2-done", "two-2-more"]
+        assert siblings("one-0-new", transport) == found
+    with subtests.test("the pod itself is kept"):
+        own = parse_target("one-1-old").find_pods_of_training(transport)
+        assert "one-1-old" in [pod.name for pod in own] and "one-1-mid" not in [pod.name for pod in own]
+    for name in [name for _, name in kube.pods]:
+        kube.remove_pod(name)
+    add("one-a", 0, None, phase="Failed")
+    add("one-b", 0, None, phase="Failed")
+    add("one-c", 5, None)
+    with subtests.test("without an index each new pod replaces one"):
+        assert siblings("one-c", transport) == ["one-b"]
+
+
+def test_a_pod_of_a_job_set_that_was_restarted_is_replaced(kube: KubernetesApi, transport: WatchedTransport) -> None:
+    def labels(attempt: int, index: int) -> dict[str, str]:
+        return {
+            "jobset.sigs.k8s.io/jobset-name": "run",
+            "jobset.sigs.k8s.io/restart-attempt": f"{attempt}",
+            "job-name": "run-workers-0",
+            "batch.kubernetes.io/job-completion-index": f"{index}",
+        }
+
+    for index, name in enumerate(("run-workers-0-0-bbbbb", "run-workers-0-1-ccccc")):
+        kube.add_pod(name, labels=labels(1, index))
+    found = parse_target("run-workers-0-0-aaaaa").find_replacement(labels(0, 0), transport)
+    assert str(found) == "k8s://default/run-workers-0-0-bbbbb"
 
 
 def test_without_labels_without_a_pod_and_elsewhere_there_are_none(

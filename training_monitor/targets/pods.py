@@ -109,6 +109,33 @@ def names_container(pod: PodState) -> bool:
     return bool(pod.ended_container and pod.containers) and pod.containers != (pod.ended_container,)
 
 
+def find_replaced(pods: Sequence[PodState]) -> set[str]:
+    """Return the names of the failed pods in whose place their Job has created others, which it keeps until it ends.
+
+    A completion index belongs to one pod at a time. Without one, each pod replaces at most one that failed before.
+    """
+    replaced, used = set[str](), set[str]()
+    for failed in sorted(pods, key=lambda pod: pod.created_at or 0.0):
+        job = _job_of(failed)
+        since = failed.created_at if job[1] else failed.terminated_at
+        if failed.phase != "Failed" or not job[0] or since is None:
+            continue
+        for pod in pods:
+            if _job_of(pod) != job or pod is failed or pod.name in used or pod.created_at is None:
+                continue
+            if pod.created_at > since or (not job[1] and pod.created_at == since != failed.created_at):
+                replaced.add(failed.name)
+                used |= set() if job[1] else {pod.name}
+                break
+    return replaced
+
+
+def _job_of(pod: PodState) -> tuple[str | None, str | None]:
+    """Return the Job of a pod, and its index there."""
+    job = pod.labels.get("batch.kubernetes.io/job-name") or pod.labels.get("job-name")
+    return job, pod.labels.get("batch.kubernetes.io/job-completion-index")
+
+
 def _is_pod(item: Any) -> bool:
     return isinstance(item, dict) and item.get("kind", "Pod") == "Pod" and bool(table_in(item, "metadata").get("name"))
 

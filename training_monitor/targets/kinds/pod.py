@@ -12,7 +12,7 @@ from typing import ClassVar
 from training_monitor.core.errors import ParseError, TrainingMonitorError
 from training_monitor.core.regex import regex
 from training_monitor.core.results import CommandResult, PodState
-from training_monitor.targets.pods import parse_pods, standing_of
+from training_monitor.targets.pods import find_replaced, parse_pods, standing_of
 from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import KubectlTransport, LocalTransport, Transport, explain_failure
 
@@ -51,7 +51,7 @@ _MAY_HAVE_ENDED = regex(
     r"|no running task found|is not (?:created or )?running|pod does not exist|is waiting to start: "
 )
 _MISSING = regex(r"\(NotFound\): pods \"([^\"]+)\" not found")
-_OF_ONE_POD = regex(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
+_OF_ONE_POD = regex(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index|restart-attempt")
 
 
 def namespace_of_context(transport: Transport | None = None) -> str:
@@ -182,14 +182,17 @@ class PodTarget(Target):
         """Return all pods of its training, by the labels of KubeRay, JobSet, Kubeflow, Job and the like.
 
         Returns:
-            Only the pod itself if it has no such label; an empty tuple if it is gone.
+            Only the pod itself if it has no such label; an empty tuple if it is gone. Not other pods that have failed and
+            been replaced.
         """
         own = (self.listed,) if self.listed else self.list_pods(self.name, transport=transport, timeout=timeout / 2)
         labels = own[0].labels if own else {}
         key = next((key for key in _OF_ONE_TRAINING if labels.get(key)), None)
         if key is None:
             return own
-        return self.list_pods(selector=f"{key}={labels[key]}", transport=transport, timeout=timeout / 2)
+        pods = self.list_pods(selector=f"{key}={labels[key]}", transport=transport, timeout=timeout / 2)
+        replaced = find_replaced(pods)
+        return tuple(pod for pod in pods if pod.name not in replaced or pod.name == self.name)
 
     def find_suspended(self, transport: Transport | None = None) -> tuple[str, ...]:
         from training_monitor.targets.asking import side_by_side
