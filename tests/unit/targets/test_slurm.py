@@ -193,6 +193,7 @@ def test_a_job_that_waits_in_vain_says_so() -> None:
         ("QOSMaxWallDurationPerJobLimit", True),
         ("AssocMaxGRESPerJob", True),
         ("QOSMinCpuNotSatisfied", True),
+        ("MaxMemPerLimit", True),
         ("AssocMaxJobsLimit", False),
         ("Dependency", False),
         ("PartitionNodeLimit", False),  # also where nodes are down

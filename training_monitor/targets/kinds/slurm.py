@@ -92,7 +92,7 @@ _CATEGORIES = {  # of docs/failures.md
 }
 _NEVER = regex(  # not by waiting: someone has to change the job, or what its account may use
     r"DependencyNeverSatisfied|BadConstraints|Invalid(?:Account|QOS)|(?:Account|QOS)NotAllowed|PartitionTimeLimit"
-    r"|(?:Assoc|QOS)Max\w+Per(?:Job|Node)(?:Limit)?|QOSMin\w+"
+    r"|(?:Assoc|QOS)Max\w+Per(?:Job|Node)(?:Limit)?|QOSMin\w+|MaxMemPerLimit"
 )
 
 
