@@ -40,7 +40,11 @@ def test_a_container_has_ended_as_its_state_says() -> None:
     assert classify_failure("", exit_code=137, pod=end).category == "host_oom"
     end = ending_of(OOMKilled=False, ExitCode=0, FinishedAt="0001-01-01T00:00:00Z")
     assert (end.phase, end.terminated, end.terminated_at) == ("Succeeded", "Completed", None)
-    assert ending_of(ExitCode="x").exit_code is None
+    assert ending_of(ExitCode="x").exit_code is None and ending_of(ExitCode=True).exit_code is None
+    end = ending_of(ExitCode=0)  # OOMKilled, as one of its processes was
+    assert (end.phase, end.terminated) == ("Succeeded", "Completed")
+    ready = ending_of(Status="initialized", ExitCode=0)  # by podman init
+    assert (ready.phase, ready.resume) == ("Pending", "docker start t1")
     paused = ending_of(Status="paused")
     assert (paused.phase, paused.exit_code, paused.resume) == ("Suspended", None, "docker unpause t1")
     created = ending_of(Status="created", ExitCode=0)

@@ -32,6 +32,7 @@ _STANDS = {  # by its status
     "stopped": "Failed",
     "dead": "Failed",
 }
+_RESUMES = {"paused": "unpause", **dict.fromkeys(("created", "configured", "initialized"), "start")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class DockerTarget(Target):
         except (ValueError, RecursionError):
             state = {}
         phase = _STANDS.get(str(state.get("Status"))) if isinstance(state, dict) else None
-        word = {"paused": "unpause", "created": "start"}.get(str(state.get("Status"))) if phase else None
+        word = _RESUMES.get(str(state.get("Status"))) if phase else None
         resume = f"{self.program} {word} {self.name}" if word else None
         return replace(_standing(self.name, phase, state), resume=resume) if phase else None
 
@@ -141,9 +142,10 @@ def _standing(name: str, phase: str, state: dict[str, object]) -> PodState:
     code, is_restarted = state.get("ExitCode"), state.get("Status") == "restarting"
     if phase != "Failed" and not is_restarted and not (phase == "Pending" and code):  # with a code, its start failed
         return PodState(name, phase, False, 0, kind="container")
-    exit_code = code if isinstance(code, int) else None
+    exit_code = code if isinstance(code, int) and not isinstance(code, bool) else None
     ended = str(state.get("FinishedAt"))
-    reason = "OOMKilled" if state.get("OOMKilled") is True else "Completed" if exit_code == 0 else "Error"
+    # Any process that ran out of memory sets OOMKilled, and the one that counts may have lived on.
+    reason = "Completed" if exit_code == 0 else "OOMKilled" if state.get("OOMKilled") is True else "Error"
     return PodState(
         name,
         phase if is_restarted else "Succeeded" if exit_code == 0 else "Failed",
