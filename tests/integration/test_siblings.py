@@ -56,32 +56,39 @@ def test_how_a_sibling_ended_is_told(kube: KubernetesApi, transport: WatchedTran
 def test_a_failed_pod_whose_job_has_replaced_it_is_no_sibling(
     kube: KubernetesApi, transport: WatchedTransport, subtests: pytest.Subtests
 ) -> None:
-    def add(name: str, minute: int, index: str | None, **more: Any) -> None:
-        of_index = {} if index is None else {"batch.kubernetes.io/job-completion-index": index}
-        labels = {"jobset.sigs.k8s.io/jobset-name": "run", "job-name": name.partition("-")[0], **of_index}
+    def add(name: str, minute: int, **more: Any) -> None:
+        job, index, _ = f"{name}--".split("-")[:3]
+        of_index = {"batch.kubernetes.io/job-completion-index": index} if index.isdigit() else {}
+        labels = {"jobset.sigs.k8s.io/jobset-name": "run", "job-name": job, **of_index}
         kube.add_pod(name, labels=labels, created=f"2030-01-01T10:{minute:02}:00Z", **more)
 
-    add("one-0-new", 0, "0")
-    add("one-1-old", 0, "1", phase="Failed")
-    add("one-1-mid", 5, "1", phase="Failed", reason="Evicted")  # which has no containers
-    add("one-1-new", 9, "1", phase="Pending", node="")
-    add("one-2-lost", 0, "2", phase="Failed")  # and is not replaced yet
-    add("two-1-lost", 0, "1", phase="Failed")  # of another job of the set
-    add("two-2-done", 0, "2", phase="Succeeded")
-    add("two-2-more", 5, "2")
+    add("one-0-aaaaa", 0)
+    add("one-1-aaaaa", 0, phase="Failed")
+    add("one-1-bbbbb", 5, phase="Failed", reason="Evicted")  # which has no containers
+    add("one-1-ccccc", 9, phase="Pending", node="")
+    add("one-2-aaaaa", 0, phase="Failed")  # and is not replaced yet
+    add("two-1-aaaaa", 0, phase="Failed")  # of another job of the set
+    add("two-2-aaaaa", 0, phase="Succeeded")
+    add("two-2-bbbbb", 5)
     with subtests.test("with an index"):
-        found = ["one-1-new", "one-2-lost", "two-1-lost", "two-2-done", "two-2-more"]
-        assert siblings("one-0-new", transport) == found
+        found = ["one-1-ccccc", "one-2-aaaaa", "two-1-aaaaa", "two-2-aaaaa", "two-2-bbbbb"]
+        assert siblings("one-0-aaaaa", transport) == found
     with subtests.test("the pod itself is kept"):
-        own = parse_target("one-1-old").find_pods_of_training(transport)
-        assert "one-1-old" in [pod.name for pod in own] and "one-1-mid" not in [pod.name for pod in own]
-    for name in [name for _, name in kube.pods]:
+        own = [pod.name for pod in parse_target("one-1-aaaaa").find_pods_of_training(transport)]
+        assert "one-1-aaaaa" in own and "one-1-bbbbb" not in own
+    for _, name in list(kube.pods):
         kube.remove_pod(name)
-    add("one-a", 0, None, phase="Failed")
-    add("one-b", 0, None, phase="Failed")
-    add("one-c", 5, None)
+    add("one-aaaaa", 0, phase="Failed")
+    add("one-bbbbb", 0, phase="Failed")
+    add("one-ccccc", 5)
     with subtests.test("without an index each new pod replaces one"):
-        assert siblings("one-c", transport) == ["one-b"]
+        assert siblings("one-ccccc", transport) == ["one-bbbbb"]
+    for _, name in list(kube.pods):
+        kube.remove_pod(name)
+    add("one-worker-0", 0, phase="Failed")
+    add("one-worker-1", 5)
+    with subtests.test("a pod of Kubeflow is replaced by one of its own name"):
+        assert siblings("one-worker-1", transport) == ["one-worker-0"]
 
 
 def test_a_pod_of_a_job_set_that_was_restarted_is_replaced(kube: KubernetesApi, transport: WatchedTransport) -> None:

@@ -116,24 +116,23 @@ def find_replaced(pods: Sequence[PodState]) -> set[str]:
     """
     replaced, used = set[str](), set[str]()
     for failed in sorted(pods, key=lambda pod: pod.created_at or 0.0):
-        job = _job_of(failed)
-        since = failed.created_at if job[1] else failed.terminated_at
-        if failed.phase != "Failed" or not job[0] or since is None:
+        job, index = _job_of(failed)
+        since = failed.terminated_at if index is None else failed.created_at
+        if failed.phase != "Failed" or job is None or since is None:
             continue
-        for pod in pods:
-            if _job_of(pod) != job or pod is failed or pod.name in used or pod.created_at is None:
-                continue
-            if pod.created_at > since or (not job[1] and pod.created_at == since != failed.created_at):
-                replaced.add(failed.name)
-                used |= set() if job[1] else {pod.name}
-                break
+        later = [pod for pod in pods if _job_of(pod) == (job, index) and (pod.created_at or 0.0) > since]
+        if new := next((pod.name for pod in later if pod.name not in used), None):
+            replaced.add(failed.name)
+            used.add(new)
     return replaced
 
 
 def _job_of(pod: PodState) -> tuple[str | None, str | None]:
-    """Return the Job of a pod, and its index there."""
+    """Return the Job that created a pod, and its index there. Kubeflow has the same label, and other names of pods."""
     job = pod.labels.get("batch.kubernetes.io/job-name") or pod.labels.get("job-name")
-    return job, pod.labels.get("batch.kubernetes.io/job-completion-index")
+    index = pod.labels.get("batch.kubernetes.io/job-completion-index")
+    begin = "-".join(filter(None, (job, index)))
+    return (job, index) if job and re.fullmatch("-[a-z0-9]{5}", pod.name.removeprefix(begin)) else (None, None)
 
 
 def _is_pod(item: Any) -> bool:

@@ -182,8 +182,8 @@ class PodTarget(Target):
         """Return all pods of its training, by the labels of KubeRay, JobSet, Kubeflow, Job and the like.
 
         Returns:
-            Only the pod itself if it has no such label; an empty tuple if it is gone. Not other pods that have failed and
-            been replaced.
+            Only the pod itself if it has no such label; an empty tuple if it is gone. Other pods that have failed and
+            been replaced are left out.
         """
         own = (self.listed,) if self.listed else self.list_pods(self.name, transport=transport, timeout=timeout / 2)
         labels = own[0].labels if own else {}
