@@ -186,7 +186,9 @@ _STOPPED_EARLY = regex(
     r"|\btraining (?:was |is )?stopped early\b|^stopping\. best iteration:|^\*{3} best metric: \d"
     r"|\bstopped by overfitting detector\b"
 )
-_NOT_STOPPED = regex(r"\bnot stop|\bfalse\b|\bdisabled\b|\bif\b|\bwill\b|\bleft\b|\d ?/ ?\d|\d of \d|\btrial \d")
+_NOT_STOPPED = regex(
+    r"\bnot stop|\bfalse\b|\bdisabled\b|\bif\b|\bwill\b|\bleft\b|\d ?/ ?\d|\d of \d|\b(?:trial|fold|seed|client) \d"
+)
 # What launchers and frameworks only print after a training that ended well; a script may print the above in any case
 _SUCCEEDED = regex(
     r"\btrain_runtime['\"]?\s{0,40}[:=]|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
@@ -212,7 +214,7 @@ _OTHER_FINISHED = regex(
 # In a line that says that the training has ended: it failed
 FAILED_END = regex(
     r"\bexit(?:ed)?(?: with)? (?:code|status)[ :=]{1,3}-?\d*[1-9]"
-    r"|\bwith (?:an? |some |fatal |[1-9]\d{0,5} )?(?:errors?|failures?)\b(?! rate)(?!\W{0,3}\d)"
+    r"|\bwith (?:an? |some |fatal |[1-9]\d{0,5} )?(?:errors?|failures?)\b(?! rate)(?!\W{0,3}(?:0\b|\d+[.%]))"
     r"|\b(?:completed?|done|finished)(?: abnormally| unexpectedly|[ (]{1,2}interrupted by"
     r"|\s?[:(]\s?(?:status\W{1,2})?fa(?:iled|lse)(?=\W*$|[,;.)]))"
 )

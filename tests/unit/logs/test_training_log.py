@@ -704,3 +704,15 @@ def test_the_last_line_names_the_phase() -> None:
         ("saved out/model.safetensors: 5 GB", None),
     ):
         assert find_phase(f"step 7/9 loss 0.5\n{line}") == phase
+
+
+def test_an_end_with_errors_or_of_a_fold_is_not_the_end() -> None:
+    for line, finished in (
+        ("Training completed with errors: 3", None),
+        ("Training completed with errors: 0", True),
+        ("Training completed with error: 0.03", True),
+        ("Training finished with error 12%", True),
+        ("Training stopped early at epoch 13", True),
+        ("Fold 2: training stopped early at epoch 13", None),
+    ):
+        assert parse_progress(f"step 90/90 loss 0.5\n{line}").finished is finished, line
