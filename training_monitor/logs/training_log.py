@@ -102,6 +102,7 @@ class ProgressReader:
         slash, slashed: the newest `Batch 0/900` of a line; whether it is the epoch and the batch rather than the batch
             and its total, None before a second line tells.
         batch, is_size: the newest epoch and `batch 64` without a total; it stays the same while the epoch moves.
+        opens: the newest line about epochs was the title of one, and no bar of it has been drawn yet.
         is_broken, is_ignored: there was an exception, and no progress since; the next traceback is of an ignored one.
         was_ignored: the last traceback was, and so are those that are chained to it.
     """
@@ -126,6 +127,7 @@ class ProgressReader:
     slashed: bool | None = None
     batch: tuple[float, int] | None = None
     is_size: bool = False
+    opens: bool = False
     is_broken: bool = False
     is_ignored: bool = False
     was_ignored: bool = False
@@ -156,7 +158,7 @@ class ProgressReader:
         drawn = self.epochs_drawn, self.epochs_bar, self.inner_bar, self.again
         broken = self.is_broken, self.is_ignored, self.was_ignored
         signs = self.micro, self.counted, drawn, self.columns, self.is_steady, self.slashed, self.is_size, broken
-        unknown = self.shown.get("step") is None, self.shown.get("epoch_step") is None
+        unknown = self.opens, self.shown.get("step") is None, self.shown.get("epoch_step") is None
         return self.epochs.learned, [*map(self.shown.get, _LASTING)], unknown, job, signs
 
     @property
@@ -253,8 +255,10 @@ class ProgressReader:
             saved = saved_step(line)
             fields = fields if "loss" in fields else {}
             fields.update({"checkpoint_step": saved} if saved is not None else {})
-        elif told.other_work and not measured:
+        elif (told.other_work and not measured) or self._is_after_epoch(fields):
             return {}
+        if fields.get("total_epochs") or fields.get("epoch_steps"):
+            self.opens = not fields.get("epoch_steps")
         counter = fields.pop("counter", None)
         if counter == "batch" and {"loss", "total_steps"} <= fields.keys() and "epoch" not in fields:
             if self.slashed is not False:
@@ -269,6 +273,13 @@ class ProgressReader:
         if fields.get("total_steps") and self.job is None:
             self.job = _Job(None, fields["total_steps"], measured)
         return fields
+
+    def _is_after_epoch(self, fields: Mapping[str, Any]) -> bool:
+        """Whether a bar of another length than that of the epoch is drawn after it, as Keras does to evaluate."""
+        if "epoch" in fields or not fields.get("epoch_steps") or self.epochs.first == 0 or self.opens:
+            return False
+        epoch, done, steps = map(self.shown.get, ("epoch", "epochs_done", "epoch_steps"))
+        return epoch is not None and epoch == done and steps not in (None, fields["epoch_steps"])
 
     def _rises(self, first: int) -> bool:
         """Whether the first column of a table rises evenly, of which three rows tell."""

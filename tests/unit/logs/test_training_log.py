@@ -716,3 +716,18 @@ def test_an_end_with_errors_or_of_a_fold_is_not_the_end() -> None:
         ("Fold 2: training stopped early at epoch 13", None),
     ):
         assert parse_progress(f"step 90/90 loss 0.5\n{line}").finished is finished, line
+
+
+def test_a_bar_of_another_length_after_the_bar_of_an_epoch_is_an_evaluation() -> None:
+    fit = "".join(f"Epoch {epoch}/10\n100/100 ━━━━━━━━━━ 9s 50ms/step - loss: 1.2\n" for epoch in (9, 10))
+    after = parse_progress(f"{fit}\n 5/25 ━━━━━━━━━━ 1s 20ms/step - loss: 0.6\n")
+    assert (after.epoch_step, after.epoch_steps, after.loss, after.epochs_done) == (100, 100, 1.2, 10)
+    for lines, step, steps, loss in (
+        ("Epoch 1/3\n 5/25 ━━━━━━━━━━ 1s 20ms/step - loss: 0.6", 5, 25, 0.6),  # of another training
+        ("100/100 ━━━━━━━━━━ 9s 50ms/step - loss: 1.1 - val_loss: 1.3", 100, 100, 1.1),
+        ("Epoch 10/10\n 5/25 ━━━━━━━━━━ 1s 20ms/step - loss: 0.6", 5, 25, 0.6),  # begun again, on other GPUs or data
+    ):
+        found = parse_progress(f"{fit}{lines}")
+        assert (found.epoch_step, found.epoch_steps, found.loss) == (step, steps, loss)
+    from_zero = "Epoch 0\n90/90 ━━━━━━━━━━ 9s 50ms/step - loss: 1.2\nEpoch 1\n 5/80 ━━━━━━━━━━ 1s 20ms/step - loss: 0.6"
+    assert parse_progress(from_zero).epoch_step == 5
