@@ -187,7 +187,7 @@ _STOPPED_EARLY = regex(
     r"|\bstopped by overfitting detector\b"
 )
 _NOT_STOPPED = regex(
-    r"\bnot stop|\bfalse\b|\bdisabled\b|\bif\b|\bwill\b|\bleft\b|\d ?/ ?\d|\d of \d|\b(?:trial|fold|seed|client) \d"
+    r"\bnot stop|\bfalse\b|\bdisabled\b|\bif\b|\bwill\b|\bleft\b|\d ?/ ?\d|\d of \d|\b(?:trial|fold|client) \d"
 )
 # What launchers and frameworks only print after a training that ended well; a script may print the above in any case
 _SUCCEEDED = regex(
