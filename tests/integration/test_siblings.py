@@ -64,7 +64,7 @@ def test_a_failed_pod_whose_job_has_replaced_it_is_no_sibling(
 
     add("one-0-aaaaa", 0)
     add("one-1-aaaaa", 0, phase="Failed")
-    add("one-1-bbbbb", 5, phase="Failed", reason="Evicted")  # which has no containers
+    add("one-1-zzzzz", 5, phase="Failed", reason="Evicted")  # which has no containers
     add("one-1-ccccc", 9, phase="Pending", node="")
     add("one-2-aaaaa", 0, phase="Failed")  # and is not replaced yet
     add("two-1-aaaaa", 0, phase="Failed")  # of another job of the set
@@ -75,7 +75,7 @@ def test_a_failed_pod_whose_job_has_replaced_it_is_no_sibling(
         assert siblings("one-0-aaaaa", transport) == found
     with subtests.test("the pod itself is kept"):
         own = [pod.name for pod in parse_target("one-1-aaaaa").find_pods_of_training(transport)]
-        assert "one-1-aaaaa" in own and "one-1-bbbbb" not in own
+        assert "one-1-aaaaa" in own and "one-1-zzzzz" not in own
     for _, name in list(kube.pods):
         kube.remove_pod(name)
     add("one-aaaaa", 0, phase="Failed")

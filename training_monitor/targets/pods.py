@@ -115,12 +115,13 @@ def find_replaced(pods: Sequence[PodState]) -> set[str]:
     A completion index belongs to one pod at a time. Without one, each pod replaces at most one that failed before.
     """
     replaced, used = set[str](), set[str]()
-    for failed in sorted(pods, key=lambda pod: pod.created_at or 0.0):
+    in_turn = sorted(pods, key=lambda pod: pod.created_at or 0.0)
+    for failed in in_turn:
         job, index = _job_of(failed)
         since = failed.terminated_at if index is None else failed.created_at
         if failed.phase != "Failed" or job is None or since is None:
             continue
-        later = [pod for pod in pods if _job_of(pod) == (job, index) and (pod.created_at or 0.0) > since]
+        later = [pod for pod in in_turn if _job_of(pod) == (job, index) and (pod.created_at or 0.0) > since]
         if new := next((pod.name for pod in later if pod.name not in used), None):
             replaced.add(failed.name)
             used.add(new)
