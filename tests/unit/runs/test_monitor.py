@@ -811,13 +811,15 @@ def test_long_names_stay_apart_and_losses_have_a_place_before_others(tmp_path: P
 
 
 def test_a_lasting_change_of_speed_is_in_the_file_within_a_minute(tmp_path: Path) -> None:
-    clock, path, estimates, done = FakeClock(), tmp_path / "run.json", dict[float, Any](), threading.Event()
+    clock, path, estimates = FakeClock(), tmp_path / "run.json", dict[float, Any]()
+    begun, done = threading.Event(), threading.Event()
     monitor = monitor_in(tmp_path, interval=0.25, clock=clock)
 
     def end() -> None:
         monitor.set_finished()
         done.set()
 
+    clock.at(0.0, begun.wait)  # the thread that lets time pass starts before the epoch does
     for number in range(40 * 19):
         clock.at(0.1 + number / 19, monitor.start_batch)
     for number in range(70 * 2):
@@ -826,6 +828,7 @@ def test_a_lasting_change_of_speed_is_in_the_file_within_a_minute(tmp_path: Path
         clock.at(seconds, lambda seconds=seconds: estimates.update({seconds: read(path)["estimates"]["run"]}))
     clock.at(110.0, end)
     monitor.start_epoch(1, 2000, 1)
+    begun.set()
     assert done.wait(60)
     assert (estimates[39.0]["rate"], estimates[39.0]["remaining"]) == pytest.approx((19.0, 66.0), rel=0.05)
     assert (estimates[75.0]["rate"], estimates[75.0]["remaining"]) == pytest.approx((2.0, 585.0), rel=0.1)
