@@ -4,15 +4,11 @@
 
 # Say that Slurm refused, and in which words; of a job that the controller has forgotten, what the accounting has.
 refuse() {
-  case $1 in
-  *'Invalid job id'* | 'Job '*' not found'*) # a task that was cancelled before it began
-    former=$(show_former "$wanted") || { printf 'refused %s\n' "$former"; return; }
-    echo forgotten
-    [ -z "$former" ] || printf '%s\n' "$former" | sed 's/^/job /'
-    echo end
-    ;;
-  *) printf 'refused %s\n' "$1" ;;
-  esac
+  is_forgotten "$1" || { printf 'refused %s\n' "$1"; return; }
+  former=$(show_former "$wanted") || { printf 'refused %s\n' "$former"; return; }
+  echo forgotten
+  [ -z "$former" ] || printf '%s\n' "$former" | sed 's/^/job /'
+  echo end
 }
 
 # Each job as scontrol prints it on one line, and behind it a line with its nodes: those that are $wanted, by a number, a

@@ -1,5 +1,8 @@
 # What the accounting of Slurm has of jobs that its controller has forgotten.
 
+# Whether the controller says that it does not know a job; of a task that was cancelled before it began, in other words.
+is_forgotten() { case $1 in *'Invalid job id'* | 'Job '*' not found'*) ;; *) return 1 ;; esac; } # SAID
+
 # Print a line for each job or task, in the columns that `read_former` of targets/kinds/slurm.py reads. Without an
 # accounting there is none; if it does not respond, print why, and fail.
 show_former() { # NUMBER

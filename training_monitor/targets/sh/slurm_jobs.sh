@@ -55,16 +55,12 @@ show_job() {
     echo "count=$(printf '%s\n' "$_job" | grep -c .)"
     show_nodes
   else
-    case $_said in
-    JobId=* | *'Invalid job id'* | 'Job '*' not found'*)
-      [ -f "$_dir/job" ] || case $_name in *[!0-9_]*) ;; *) echo state=missing; return ;; esac
-      echo state=forgotten
-      _said=$(show_former "$_number") &&
-        printf 'former=%s\n' "$(printf '%s\n' "$_said" | tail -n 1)" || printf 'unasked=%s\n' "$(show_said)"
-      _job=''; [ ! -f "$_dir/job" ] || read -r _job <"$_dir/job"
-      ;;
-    *) refuse; return ;;
-    esac
+    case $_said in JobId=*) ;; *) is_forgotten "$_said" || { refuse; return; } ;; esac
+    [ -f "$_dir/job" ] || case $_name in *[!0-9_]*) ;; *) echo state=missing; return ;; esac
+    echo state=forgotten
+    _said=$(show_former "$_number") &&
+      printf 'former=%s\n' "$(printf '%s\n' "$_said" | tail -n 1)" || printf 'unasked=%s\n' "$(show_said)"
+    _job=''; [ ! -f "$_dir/job" ] || read -r _job <"$_dir/job"
   fi
   [ ! -f "$_dir/stopped" ] || { read -r _each <"$_dir/stopped" && printf 'stopped_by=%s\n' "$_each"; }
   echo "now=$(date +%s)"
