@@ -110,26 +110,25 @@ def names_container(pod: PodState) -> bool:
 
 
 def find_replaced(pods: Sequence[PodState]) -> set[str]:
-    """Return the names of the failed pods in whose place their Job has created others, which it keeps until it ends.
+    """Return the names of the failed pods that their Job has replaced by new ones. A Job keeps its failed pods.
 
-    A completion index belongs to one pod at a time. Without one, each pod replaces at most one that failed before.
+    Each new pod replaces one that failed earlier, and has the same completion index if the Job has indexes.
     """
     replaced, used = set[str](), set[str]()
-    in_turn = sorted(pods, key=lambda pod: pod.created_at or 0.0)
-    for failed in in_turn:
-        job, index = _job_of(failed)
+    in_turn = [(pod, _job_of(pod)) for pod in sorted(pods, key=lambda pod: pod.created_at or 0.0)]
+    for failed, (job, index) in in_turn:
         since = failed.terminated_at if index is None else failed.created_at
         if failed.phase != "Failed" or job is None or since is None:
             continue
-        later = [pod for pod in in_turn if _job_of(pod) == (job, index) and (pod.created_at or 0.0) > since]
-        if new := next((pod.name for pod in later if pod.name not in used), None):
+        later = (pod.name for pod, of in in_turn if of == (job, index) and (pod.created_at or 0.0) > since)
+        if new := next((name for name in later if name not in used), None):
             replaced.add(failed.name)
             used.add(new)
     return replaced
 
 
 def _job_of(pod: PodState) -> tuple[str | None, str | None]:
-    """Return the Job that created a pod, and its index there. Kubeflow has the same label, and other names of pods."""
+    """Return the Job that created a pod, and its index there. Kubeflow sets the same label, but other names."""
     job = pod.labels.get("batch.kubernetes.io/job-name") or pod.labels.get("job-name")
     index = pod.labels.get("batch.kubernetes.io/job-completion-index")
     begin = "-".join(filter(None, (job, index)))
