@@ -142,9 +142,9 @@ def _standing(name: str, phase: str, state: dict[str, object]) -> PodState:
     code, is_restarted = state.get("ExitCode"), state.get("Status") == "restarting"
     if phase != "Failed" and not is_restarted and not (phase == "Pending" and code):  # with a code, its start failed
         return PodState(name, phase, False, 0, kind="container")
-    exit_code = code if isinstance(code, int) and not isinstance(code, bool) else None
+    exit_code = code if type(code) is int else None
     ended = str(state.get("FinishedAt"))
-    # Any process that ran out of memory sets OOMKilled, and the one that counts may have lived on.
+    # Docker also sets OOMKilled if another process of the container was killed, and the main one ended well.
     reason = "Completed" if exit_code == 0 else "OOMKilled" if state.get("OOMKilled") is True else "Error"
     return PodState(
         name,
