@@ -186,7 +186,7 @@ def test_a_restart_starts_as_many_programs_after_many_attempts_as_after_two(loca
         first = local.jobs / f"{name}-attempt-1"
         make(local, first.name)
         process = Path("/proc", (first / "pid").read_text().split()[0])
-        assert wait_until(lambda at=process: not at.exists()), "what it leaves is looked for while its process is there"
+        assert wait_until(lambda at=process: not at.exists()), "until then, what it leaves is looked for"
         for number in range(2, attempts + 1):
             shutil.copytree(first, local.jobs / f"{name}-attempt-{number}")
         with counted_programs(local) as programs:

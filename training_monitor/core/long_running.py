@@ -12,7 +12,7 @@ _SWITCH_SECONDS = 0.02  # see `sys.setswitchinterval`; a key may wait that long 
 
 
 def prepare_for_long() -> None:
-    """Let all threads of this process share two arenas of malloc, without glibc not; search rarely for cycles.
+    """Use few arenas of malloc (with glibc only), search rarely for cycles, and switch rarely between threads.
 
     By default there are eight arenas for each core (`man mallopt`), and what one of many threads frees stays in its
     arena: in a quarter of an hour of `make soak`, 25 MB more. A look leaves next to nothing in cycles, and to search

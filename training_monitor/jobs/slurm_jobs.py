@@ -390,7 +390,7 @@ def _message(job: SlurmJob, pod: PodState) -> str | None:
 def _as_stopped(view: JobView, by: str | None) -> JobView:
     """Return a job that ended after someone wrote down that they stop it as stopped by them, however it ended.
 
-    One that finished all the same did not obey.
+    A job that finished its training all the same was not stopped.
     """
     has_finished = view.status is JobStatus.SUCCEEDED and _has_finished(view.progress)
     if by is None or not view.status.is_terminal or has_finished:

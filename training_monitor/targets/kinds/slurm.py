@@ -310,8 +310,8 @@ def standing_of(job: SlurmJob) -> PodState:
     """Return what is said of a job."""
     has_ended, is_own_code = job.phase in ENDED, job.exit_code or job.phase == "Succeeded"
     resume = _resume(job)
-    is_planned = job.phase == "Pending" and resume is None
-    waits = f"expected to start {_local(job.starts_at)}" if is_planned and job.starts_at else None
+    is_queued = job.phase == "Pending" and not resume
+    waits = f"expected to start {_local(job.starts_at)}" if is_queued and job.starts_at else None
     if job.phase == "Pending" and _NEVER.fullmatch(job.reason or ""):
         waits = f"it will not start as it is; change it with scontrol update, or cancel it with scancel {_called(job)}"
     if job.failed_part:
@@ -349,7 +349,7 @@ def _as_its_parts(job: SlurmJob, others: Sequence[SlurmJob]) -> SlurmJob:
 def _resume(job: SlurmJob) -> str | None:
     """Return the command without which a job never runs on: it is suspended, or held by someone or by Slurm itself.
 
-    A task is called by its own name: until it starts, it has the number of its array.
+    The command names a task of an array as such: until the task starts, its number is that of the whole array.
     """
     if job.phase == "Pending" and (
         job.state in _HELD or re.search(r"(?:^|_|Job)(?:held|hold)", job.reason or "", re.IGNORECASE)
@@ -392,8 +392,8 @@ def _read_jobs(reply: Reply) -> tuple[SlurmJob, ...]:
 def settled(job: SlurmJob, now: float | None) -> SlurmJob:
     """Return a job that has ended long ago, and whose node Slurm does not finish cleaning up, in its state after that.
 
-    The time for which the start of a job was planned counts no longer once it has passed. `now` is by the clock of the
-    machine with Slurm's commands: ours may differ.
+    A planned start that has passed is dropped. `now` is by the clock of the machine with Slurm's commands: ours may
+    differ.
     """
     if job.phase == "Pending" and now is not None and (job.starts_at or now) < now:
         return job._replace(starts_at=None)
