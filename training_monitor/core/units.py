@@ -60,6 +60,11 @@ def parse_duration(text: str) -> float | None:
     return seconds if text and position == len(text) and isfinite(seconds) else None
 
 
+def is_same_speed(first: float, second: float) -> bool:
+    """Return whether two speeds may be those of the same steps; those of two parts of a step differ by 2 or more."""
+    return first < 1.6 * second and second < 1.6 * first
+
+
 def format_pace(step_time: float) -> str:
     """Format the seconds of a step as a pace: 4 steps/s, or 2 s/step from one second a step on.
 

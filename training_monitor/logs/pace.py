@@ -21,6 +21,7 @@ from training_monitor.logs.training_log import ProgressReader
 LONGEST_END = 64 * 1024  # characters
 _ELAPSED = regex(r"\[(\d{1,4}(?::\d\d){1,2})(?=[<,])")
 _WINDOW = 5.0  # seconds; logs show whole seconds, so a shorter window is too imprecise
+_FEWEST_MEASURED, _NEWEST = 3, 10  # windows that show a speed; an older part of the log may have had another one
 _MOST_SECONDS = 30 * 86_400.0
 _LOOKED_AT = 160  # characters; a time after them belongs to the message
 _DAY = 86_400.0
@@ -64,6 +65,7 @@ class LogPace:
             follow it: then the age of the log is not the age of its newest step.
         step_interval: usual seconds from one line with a new step to the next.
         step_time: seconds of a step at its usual best.
+        speed: the newest steps per second by the times in the log, pauses left out; None if it has too few of them.
     """
 
     progress: Progress = Progress()
@@ -71,6 +73,7 @@ class LogPace:
     step_lag: float | None = None
     step_interval: float | None = None
     step_time: float | None = None
+    speed: float | None = None
 
 
 class _Line(NamedTuple):
@@ -117,12 +120,14 @@ def read_log_pace(text: str) -> LogPace:
             behind.add(times, is_complete=number < complete)
     if not steps:
         return LogPace(reader.progress)
+    measured = _measured_step_times(steps)
     return LogPace(
         progress=reader.progress,
         behind_lines=behind.lines,
         step_lag=_lag(steps, behind),
         step_interval=_usual(_intervals(steps)),
-        step_time=_best_step_time(steps),
+        step_time=_best_step_time(steps, measured),
+        speed=1.0 / median(measured[-_NEWEST:]) if len(measured) >= _FEWEST_MEASURED else None,
     )
 
 
@@ -184,10 +189,9 @@ def _usual(intervals: list[float]) -> float | None:
     return median(intervals) or sum(intervals) / len(intervals) or None
 
 
-def _best_step_time(steps: list[_Line]) -> float | None:
+def _best_step_time(steps: list[_Line], measured: list[float]) -> float | None:
     """Return the median of the fastest third of the step times, measured or else as printed."""
-    measured = _measured_step_times(steps)
-    if len(measured) < 3:
+    if len(measured) < _FEWEST_MEASURED:
         measured = [1.0 / each.steps_per_second for each in steps if each.steps_per_second] or measured
     fastest = sorted(measured)[: -(-len(measured) // 3)]
     return median(fastest) if fastest else None

@@ -25,7 +25,7 @@ from training_monitor.core.models import (
     Reply,
 )
 from training_monitor.core.results import PodState
-from training_monitor.core.units import format_local, seconds_since
+from training_monitor.core.units import format_local, is_same_speed, seconds_since
 from training_monitor.core.values import CheckpointListing, Observation, WatchedJob
 from training_monitor.jobs.jobs import is_ray_job, look_questions, read_look, said_by
 from training_monitor.jobs.kinds import kind_of
@@ -412,6 +412,8 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
     """
     view, log, evidence, is_running = look.view, look.log, look.evidence, look.is_running
     pace = read_log_pace(text) if first and text else LogPace()
+    if pace.speed and not (progress.steps_per_second and is_same_speed(progress.steps_per_second, pace.speed)):
+        progress = replace(progress, steps_per_second=pace.speed)
     utilization, power = gpu_load(look.gpus)
     log_age = view.log_age if view else log.age if log else None
     ages = [look.file_age, *(each.age for each in look.checkpoints or ())]

@@ -6,13 +6,14 @@ of them judges for itself. docs/verdicts.md defines each state and how reliably 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter
+from typing import Any
 
 from training_monitor.core.models import Failure, JobStatus, Progress
-from training_monitor.core.units import format_duration, format_pace, plural
+from training_monitor.core.units import format_duration, format_pace, is_same_speed, plural
 from training_monitor.core.values import LossAnalysis, Observation, StallAnalysis, Verdict
 from training_monitor.verdict.loss import analyze_loss, needs_analysis
 from training_monitor.verdict.stall import DEFAULT_POLICY, StallPolicy, all_steps_done, analyze_stall, format_silence
@@ -289,7 +290,7 @@ def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy
     if all_steps_done(last):
         return _judge_last_step(stall, shown, policy)
     if signals["proof"] in ("step", "age"):
-        speed = _speed(1.0 / last.steps_per_second if last.steps_per_second else signals["step_time"])
+        speed = _speed(_shown_speed(last.steps_per_second, signals))
         silent = f", {format_silence(waited, limit)}"
         note = silent if waited >= max(QUIET_SECONDS, limit / 4.0) else speed
         sure = "high" if waited <= max(QUIET_SECONDS, signals["usual_pause"]) else "medium"
@@ -410,11 +411,17 @@ def _worse(found: Verdict, verdict: str, reason: str) -> Verdict:
 
 
 def with_speed(progress: Progress, verdict: Verdict) -> Progress:
-    """Return the progress of a training that makes steps, with the observed speed if its log shows none."""
-    pace = verdict.stall.signals.get("step_time") if verdict.stall else None
-    if progress.steps_per_second or not pace or verdict.state not in ("running", "slow"):
+    """Return the progress of a training that makes steps, with the observed speed if its log shows none, or another."""
+    if not verdict.stall or verdict.state not in ("running", "slow"):
         return progress
-    return replace(progress, steps_per_second=1.0 / pace)
+    speed = _shown_speed(progress.steps_per_second, verdict.stall.signals)
+    return progress if speed == progress.steps_per_second else replace(progress, steps_per_second=speed)
+
+
+def _shown_speed(printed: float | None, signals: Mapping[str, Any]) -> float | None:
+    """Return the printed speed, unless another one was seen."""
+    seen = signals.get("speed")
+    return printed if printed and (not seen or is_same_speed(printed, seen)) else seen
 
 
 def reason_beside_silence(verdict: Verdict) -> str:
@@ -448,8 +455,8 @@ def _at(last: Observation) -> str:
     return "" if last.step is None and last.epoch is None else f" at {_position(last)}"
 
 
-def _speed(step_time: float | None) -> str:
-    return f", {format_pace(step_time)}" if step_time else ""
+def _speed(speed: float | None) -> str:
+    return f", {format_pace(1.0 / speed)}" if speed else ""
 
 
 def _said(what: str, message: str | None) -> str:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.arguments import checked
-from training_monitor.core.units import format_duration, median
+from training_monitor.core.units import format_duration, is_same_speed, median
 from training_monitor.core.values import Observation, StallAnalysis
 from training_monitor.verdict.limits import (
     DEFAULT_POLICY as DEFAULT_POLICY,
@@ -45,6 +45,7 @@ WINDOW = MOST_SAMPLES
 LONGEST_LIMIT = 86_400.0  # seconds, of limits that a run's own pauses and steps give
 WATCHED_AGAIN = 60.0  # seconds after a gap, from when on looks on both sides of it count
 FRESH_LOG = 120.0
+_COMPARED, _FEWEST_COMPARED = 20, 3  # advances whose speed is compared with what the log prints
 _LEAST_MEASURED = 2.0  # seconds of steps that show a pace: the ages of steps and logs are known to the second
 HABIT = 0.75  # factor for `pause_factor` after three pauses of similar length
 SHORT_BREAK = 60.0  # seconds: shorter pauses do not show how long an evaluation or a save takes
@@ -125,12 +126,11 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
     found = _pause(run, calm, policy)
     earlier = None if (is_stall := _is_stall(run, found, policy)) else _earlier_stall(run, calm, policy)
     is_stall, (pause, limit, doubt, _) = is_stall or earlier is not None, earlier or found
-    told_times = [each.seen.step_time for each in run.looks if each.seen.step_time is not None]
-    step_time = told_times[-1] if told_times and run.by_step else None
-    slow = find_slowdown([each for each in run.advances if each.end > warm], step_time, policy)
+    pace = _pace(run.advances)
+    speed = _speed(run, pace)
+    slow = find_slowdown([each for each in run.advances if each.end > warm], _logged_step_time(run, speed), policy)
     readings = [(each.at, eta) for each in run.looks if (eta := each.seen.eta_seconds) is not None]
     stepping = [each for each in run.advances if each.end > (run.first_step_at or run.began) + policy.warmup_seconds]
-    pace = _pace(run.advances)
     left = _steps_left(run, pace)
     flat = find_flat_eta(stepping, left, readings, slow, policy) if left else None
     return {
@@ -149,6 +149,7 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
         "since": run.since,
         "since_known": run.since_known,
         "step_time": pace if run.by_step else None,
+        "speed": speed,
         "speed_ratio": 1.0 / slow.ratio if slow else None,
         "speed_dropping": bool(slow and slow.slow),
         "slow_since": slow.since if slow and slow.slow else flat.since if flat else None,
@@ -167,6 +168,42 @@ def _pace(advances: Sequence[Advance]) -> float | None:
         if count >= min(5, len(advances)) and seconds >= _LEAST_MEASURED:
             return seconds / steps
     return None
+
+
+def _speed(run: Run, pace: float | None) -> float | None:
+    """Return the steps per second: as printed, unless the looks, or the times in the log, show another speed.
+
+    What is printed may be the speed of parts of a step, or the time that several steps took.
+    """
+    printed, logged, newest = run.last.seen.steps_per_second, _logged(run), run.advances[-_COMPARED:]
+    if not run.by_step:
+        return printed
+    if pace is None or len(newest) < _FEWEST_COMPARED:
+        told = logged.steps_per_second if logged else None
+        if printed and (not told or is_same_speed(printed, told)):
+            return printed
+        return 1.0 / pace if pace else told
+    if not printed:
+        return 1.0 / pace
+    speeds = [1.0 / each.step_time for each in newest]
+    usual = sum(each.steps for each in newest) / sum(each.seconds for each in newest)
+    is_seen = min(speeds) <= printed <= max(speeds)
+    return printed if is_seen or any(is_same_speed(printed, each) for each in speeds) else usual
+
+
+def _logged(run: Run) -> Observation | None:
+    """Return the newest look that read the times in the log."""
+    return next((each.seen for each in reversed(run.looks) if each.seen.step_time is not None), None)
+
+
+def _logged_step_time(run: Run, speed: float | None) -> float | None:
+    """Return the usual seconds of a step by the log; None if it still prints the speed that the looks refute."""
+    logged, printed = _logged(run), run.last.seen.steps_per_second
+    if logged is None or not run.by_step:
+        return None
+    is_refuted = printed and speed and not is_same_speed(printed, speed)
+    is_as_printed = printed and logged.steps_per_second and is_same_speed(printed, logged.steps_per_second)
+    return None if is_refuted and is_as_printed else logged.step_time
 
 
 def _steps_left(run: Run, pace: float | None) -> float | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import accumulate
+
 import pytest
 
 from training_monitor.logs.pace import LONGEST_END, LogPace, find_heartbeat, read_log_pace
@@ -141,6 +144,19 @@ def test_steps_within_an_epoch_and_its_fractions_are_measured() -> None:
         for each in range(0, 60, 10)
     )
     assert numbers(read_log_pace(log)) == pytest.approx((0, 0.0, 10.0, 1.0))
+
+
+def test_the_speed_is_that_of_the_times_in_the_log() -> None:
+    def log(paces: Iterable[float]) -> str:
+        times = accumulate((10 * pace for pace in paces), initial=0.0)
+        lines = (f"2026-11-22 {at(round(now))} step {10 * each}/9000 8 it/s\n" for each, now in enumerate(times))
+        return "".join(lines)
+
+    assert read_log_pace(log([1.0] * 30)).speed == pytest.approx(1.0)
+    assert read_log_pace(log([1.0] * 30 + [3.0] * 10)).speed == pytest.approx(1 / 3)  # the newest
+    assert read_log_pace(log([1.0, 1.0, 60.0] * 10)).speed == pytest.approx(1.0)  # without the pauses
+    assert read_log_pace(log([1.0] * 2)).speed is None
+    assert read_log_pace("".join(f"step {each}/9000 8 it/s\n" for each in range(40))).speed is None
 
 
 STEPS = "step 88/900 loss 1.2\nstep 89/900 loss 1.1\n"

@@ -30,6 +30,15 @@ def observe_job(view: JobView, now: float, **seen: Any) -> Observation:
     return observation_of(Look(view, **seen), view.progress, view.log_tail, now, first=True)
 
 
+@pytest.mark.parametrize("printed", ["", " 4.00 it/s", " time 10.02s", " 10.02s/it"])
+def test_the_times_in_a_log_outrank_the_speed_that_it_prints(printed: str) -> None:
+    lines = (f"2026-11-22 10:{each:02d}:00 step {60 * each}/6000 loss 1.5{printed}\n" for each in range(30))
+    text = "".join(lines)
+    look = Look(log=NewLog(text, None))
+    seen = observation_of(look, look.read_progress(), text, NOW, first=True)
+    assert seen.steps_per_second == pytest.approx(1.0) and seen.eta_seconds == pytest.approx(6000 - 29 * 60)
+
+
 def test_what_the_job_its_gpus_and_its_checkpoints_show_is_put_together() -> None:
     progress = Progress(5, 100, 2.0, 3, 0.5, eta_seconds=60.0, eta_scope="job", epochs_done=1.5)
     view = JobView("j", JobStatus.RUNNING, "pid 7", None, progress, 500, 12.0, "step 5/100", started_at=NOW - 90)

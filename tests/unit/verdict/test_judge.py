@@ -92,6 +92,51 @@ def test_epochs_without_steps_show_no_speed_in_steps() -> None:
     assert with_speed(Progress(epoch=0.3), found).steps_per_second is None
 
 
+def speeds(run: Watched) -> list[float | None]:
+    """The speed shown after each look, to two places."""
+    shown = (
+        with_speed(Progress(steps_per_second=each.steps_per_second), verdict).steps_per_second
+        for each, verdict in zip(run.looks, run.verdicts)
+    )
+    return [speed and round(speed, 2) for speed in shown]
+
+
+@pytest.mark.parametrize("printed", [0.1, 0.5, 2.0, 8.0, 64.0])
+def test_a_printed_speed_that_no_look_confirms_is_not_shown(printed: float) -> None:
+    run = Watched(10.0, total_steps=100_000, log_age=0.0).train(MINUTE, steps_per_second=printed)
+    assert speeds(run) == [printed] * 3 + [1.0] * 3
+    assert run.verdicts[-1].reason == "step 60 of 100000, 1 s/step"
+
+
+@pytest.mark.parametrize("printed", [0.7, 1.0, 1.5])
+def test_a_printed_speed_near_that_of_the_steps_is_shown_as_printed(printed: float) -> None:
+    run = Watched(10.0, total_steps=100_000, log_age=0.0).train(5 * MINUTE, steps_per_second=printed)
+    assert set(speeds(run)) == {printed}
+
+
+def test_pauses_between_steps_do_not_refute_a_printed_speed() -> None:
+    run = Watched(total_steps=100_000, log_age=0.0)
+    for _ in range(6):
+        run.train(2 * MINUTE, steps_per_second=1.0).wait(4 * MINUTE, steps_per_second=1.0)
+    assert set(speeds(run)) == {1.0}
+
+
+def test_a_speed_by_the_times_in_the_log_holds_until_the_steps_were_seen() -> None:
+    run = Watched(1.0, total_steps=100_000, log_age=0.0)
+    run.look(step=100, steps_per_second=1.0, step_time=0.9)  # by the log's own times
+    run.look(step=101, steps_per_second=4.0)
+    assert speeds(run) == [1.0, 1.0]
+
+
+def test_a_run_is_not_slow_because_its_log_always_printed_more_than_it_made() -> None:
+    run = Watched(total_steps=100_000)
+    run.look(**BUSY, steps_per_second=4.0, step_time=0.25)
+    assert run.train(30 * MINUTE, steps_per_second=4.0).states == {"starting", "running"}
+    slow = Watched(total_steps=100_000)
+    slow.look(**BUSY, steps_per_second=4.0, step_time=0.25)
+    assert slow.train(30 * MINUTE, steps_per_second=1.0).verdicts[-1].state == "slow"  # as it prints itself
+
+
 # ---------------------------------------------------------------- pauses that are no hang
 
 
