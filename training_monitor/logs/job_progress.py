@@ -44,6 +44,7 @@ _FEWEST_SAMPLES = 4  # samples of a log that suffice to show what its counter co
 _UNEVEN = 1.5  # steps by which the epochs of a job may differ
 LONGEST_ETA = 10 * 365 * 86_400.0  # seconds; a longer forecast is discarded
 _MOST_STEPS = 1e15
+_MOST_BEYOND = 1.05  # of the total: how far the last step may lie
 _SAME_UNIT = 0.02  # of an epoch: how far step and epochs may disagree and still count the same steps
 
 
@@ -322,9 +323,13 @@ def _step(progress: Progress, done: float | None) -> int | None:
 
 
 def _total(progress: Progress, step: int | None, done: float | None, epochs: int | None) -> int | None:
-    """Return the steps of the job, or else those of all epochs if step and epochs count the same steps."""
-    if progress.total_steps is not None:
-        return progress.total_steps if progress.total_steps > 0 else None
+    """Return the steps of the job, or else those of all epochs if step and epochs count the same steps.
+
+    A total far below the step is another one, as that of an epoch; the last batch may lead a little beyond its own.
+    """
+    if (total := progress.total_steps) is not None:
+        is_its_own = total > 0 and (step is None or step <= _MOST_BEYOND * total + 1)
+        return total if is_its_own else None
     steps = progress.epoch_steps
     if not steps or not epochs or step is None or done is None or steps * epochs > _MOST_STEPS:
         return None

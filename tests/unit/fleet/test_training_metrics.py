@@ -39,7 +39,8 @@ def test_progress_is_that_of_the_steps_or_else_of_the_epochs() -> None:
         ({"step": 0, "total_steps": 1000}, 0.0),
         ({"step": 500, "total_steps": 1000}, 50.0),
         ({"step": 1000, "total_steps": 1000}, 100.0),
-        ({"step": 1500, "total_steps": 1000}, 100.0),
+        ({"step": 1008, "total_steps": 1000}, 100.0),
+        ({"step": 1500, "total_steps": 1000}, None),
         ({"step": -5, "total_steps": 1000}, 0.0),
         ({"step": 5, "total_steps": 0}, None),
         ({"total_steps": -1}, None),
@@ -68,7 +69,8 @@ def test_the_speed_comes_before_what_the_log_says_and_that_before_the_run_time()
     assert seconds(step=50, total_steps=100, steps_per_second=2.0, runtime_seconds=9.0) == 25.0
     assert seconds(step=50, total_steps=100, steps_per_second=0.0, runtime_seconds=9.0) == 9.0
     assert seconds(eta_seconds=12.0) == 12.0
-    assert seconds(step=120, total_steps=100, steps_per_second=2.0) == 0.0  # past its last step
+    assert seconds(step=102, total_steps=100, steps_per_second=2.0) == 0.0  # past its last step
+    assert seconds(step=120, total_steps=100, steps_per_second=2.0) is None  # another total
     for verdict in (SLOW, RUNS):
         assert seconds(eta_seconds=60.0, verdict=verdict) == 60.0
 

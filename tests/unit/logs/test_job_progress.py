@@ -174,7 +174,9 @@ def test_an_epoch_that_has_begun_is_not_done() -> None:
 
 def test_a_fraction_is_between_nothing_and_all_or_unknown() -> None:
     for progress, fraction in [
-        (Progress(step=15, total_steps=10), 1.0),
+        (Progress(step=11, total_steps=10), 1.0),
+        (Progress(step=15, total_steps=10), None),
+        (Progress(step=15, total_steps=10, epochs_done=1.5, epochs_planned=4), 0.375),
         (Progress(step=-5, total_steps=10), 0.0),
         (Progress(step=5, total_steps=0), None),
         (Progress(step=5, total_steps=0, epochs_done=1.0, epochs_planned=4), 0.25),
