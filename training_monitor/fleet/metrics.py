@@ -207,16 +207,17 @@ class TrainingMetrics(PublicValue):
 
     def progress_percentage(self) -> float | None:
         """Return the percentage of steps completed, or of epochs if the log has no steps; None if unknown."""
-        fraction = self._job(self.steps_per_second).fraction
+        fraction = self._job.fraction
         return None if fraction is None else 100.0 * fraction
 
-    def _job(self, steps_per_second: float | None) -> JobProgress:
+    @property
+    def _job(self) -> JobProgress:
         progress = Progress(
             step=self.step,
             total_steps=self.total_steps,
             epochs_done=self.epochs_done,
             total_epochs=self.total_epochs,
-            steps_per_second=steps_per_second,
+            steps_per_second=self.steps_per_second,
             eta_seconds=self.eta_seconds,
             eta_scope="job",
         )
@@ -231,16 +232,13 @@ class TrainingMetrics(PublicValue):
         """Return the estimated number of seconds until the last step; None if unknown.
 
         The result is None if the training has ended, may be hanging, or can no longer be found. The estimate is based
-        on the training's speed, otherwise on the ETA in its log, otherwise on the average time per step.
+        on the training's speed, otherwise on the ETA in its log.
         """
         has_ended = self.is_running is False or self.finished or {self.status, self.job_status} & {*ENDED}
         may_hang = self.verdict is not None and self.verdict.state not in AT_WORK
         if has_ended or may_hang or self.absent is not None:
             return None
-        seconds = self._job(self.steps_per_second).eta_seconds
-        if seconds is None and self.step and self.runtime_seconds and not self.steps_per_second:
-            seconds = self._job(self.step / self.runtime_seconds).eta_seconds
-        return seconds
+        return self._job.eta_seconds
 
     def health(self, thresholds: Thresholds = DEFAULT_THRESHOLDS, now: float | None = None) -> Health:
         """Return the health of the row, as determined by the first rule below that applies.
