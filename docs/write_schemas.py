@@ -11,9 +11,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from docs.json_documents import DOCUMENTS  # noqa: E402
+from docs.json_schema import Definitions, json_schema  # noqa: E402
 from training_monitor.core import errors  # noqa: E402
 from training_monitor.core.envelope import schema_name  # noqa: E402
-from training_monitor.core.json_schema import Definitions, json_schema  # noqa: E402
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 WIDTH = 120

@@ -10,9 +10,9 @@ from typing import TypedDict
 
 import pytest
 
+from docs.json_schema import json_schema
 from tests.unit.core.test_public_api import PACKAGES
 from training_monitor.core.fields import MOST_TEXT, PublicValue, keys_of, shared_fields
-from training_monitor.core.json_schema import json_schema
 from training_monitor.core.models import Checkpoint, Event, JobView, Progress
 from training_monitor.core.reports import document, key_types, list_of, report_of
 from training_monitor.core.values import WatchedJob

@@ -1,4 +1,4 @@
-"""JSON Schema (2020-12) of what `core/records.py` writes: from the annotations of values. Pure."""
+"""JSON Schema (2020-12) of what `core/records.py` writes: from the annotations of values."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""JSON Schemas of what no document has yet; those of all documents are compared in tests/contract."""
+"""JSON Schemas of what no document has yet; those of all documents are in test_json_schemas.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from training_monitor.core.json_schema import json_schema
+from docs.json_schema import json_schema
 
 
 class Maybe(TypedDict, total=False):
