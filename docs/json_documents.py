@@ -7,8 +7,10 @@ needs these types, so they are not part of the package.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import cleandoc
 from typing import Any, Literal, TypedDict, get_type_hints
 
+from docs.json_schema import document, key_types, list_of
 from training_monitor.cli.commands.config import SettingsCheck
 from training_monitor.cli.commands.history import COST_KEYS, MEMBER_KEYS
 from training_monitor.cli.commands.rent.credits import FORECAST_KEYS
@@ -19,7 +21,6 @@ from training_monitor.cli.fleet import COSTS
 from training_monitor.cli.keys import OF_A_LOG, STATUS_KEYS
 from training_monitor.cli.probes import Check
 from training_monitor.core import models, outcomes, reports, values
-from training_monitor.core.reports import document, key_types, list_of
 from training_monitor.core.store import KeptNotice
 from training_monitor.fleet.history import HistoryMember
 from training_monitor.fleet.metrics import TrainingMetrics
@@ -35,7 +36,8 @@ from training_monitor.vast.account import Balance, SshKeyReport
 from training_monitor.vast.cost import BurnForecast, Limit
 from training_monitor.vast.offers import Offer, OfferQuery
 from training_monitor.vast.training_request import QueuedJob
-from training_monitor.why.report import ExplanationReport
+from training_monitor.why import ranks
+from training_monitor.why.report import KEYS_OF_CHILD, ExplanationReport
 
 EventKind = Literal[
     "progress", "started", "adopted", "resumed", "ignored", "detected", "refused", "waiting", "unreachable", "reached",
@@ -100,6 +102,46 @@ StatusJob = document(
     supervisor=Supervisor | None,
     supervisor_error=str | None,
     metrics=Mapping[str, float | None] | None,
+)
+
+
+# ---------------------------------------------------------------- roll calls
+
+
+_STACK = document(
+    "ThreadStackReport",
+    "The stack of one thread, innermost call first.",
+    ranks.Stack,
+    frames=list_of(document("FrameReport", "", ranks.Frame)),
+)
+_OF_A_RANK = key_types(ranks.Rank, uses_gpu="", meeting="", is_spawned="", children="") | {
+    "gpus": list_of(document("RankGpuReport", "", ranks.RankGpu)),
+    "where": str | None,
+    "wait_details": str,
+    "stacks": list_of(_STACK),
+}
+ChildReport = document(
+    "ChildReport",
+    "A child process of a rank, such as a data worker; `where` means the same as in `RankGroupReport`.",
+    {key: _OF_A_RANK[key] for key in KEYS_OF_CHILD},
+)
+RankReport = document(
+    "RankReport",
+    "One process of a roll call; the keys are those of `why.ranks.Rank`. None means unknown.",
+    _OF_A_RANK,
+    children=list_of(ChildReport),
+)
+FindingReport = document(
+    "FindingReport",
+    "A fact, other than the states of the ranks, that may explain a hang; see `why.ranks.Finding`.",
+    ranks.Finding,
+)
+RollCallReport = document(
+    "ExplanationReport",
+    cleandoc(ExplanationReport.__doc__ or ""),
+    ExplanationReport,
+    ranks=list_of(RankReport),
+    findings=list_of(FindingReport),
 )
 
 
@@ -209,7 +251,7 @@ ChannelResult = document("ChannelResult", "The result of a test of one channel."
 
 _FORMS: dict[str, type | tuple[type, ...]] = {
     "check": reports.CheckReport,
-    "why": ExplanationReport,
+    "why": RollCallReport,
     "wait": (
         outcomes.WaitReport,
         document("WaitsDocument", "The saved waits, most recently written first (`--list`).", waits=list[KeptWait]),

@@ -1,4 +1,4 @@
-"""JSON Schema (2020-12) of what `core/records.py` writes: from the annotations of values."""
+"""The types of JSON documents, and JSON Schemas (2020-12) of what `core/records.py` writes: from annotations."""
 
 from __future__ import annotations
 
@@ -6,11 +6,52 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from types import GenericAlias, NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypedDict,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
 Definitions = dict[str, dict[str, Any]]
+
+
+def key_types(value: type, **renamed: str) -> dict[str, Any]:
+    """Return the types of a dataclass's fields or a TypedDict's keys, by key; `renamed` maps a field to another key."""
+    hints = get_type_hints(value, include_extras=True)
+    names = [each.name for each in fields(value)] if is_dataclass(value) else list(hints)
+    keys = {renamed.get(name, name): hints[name] for name in names}
+    keys.pop("", None)
+    return keys
+
+
+def document(name: str, said: str, /, *parts: type | dict[str, Any], **own: Any) -> type[dict[str, Any]]:
+    """Build a TypedDict from the keys of its parts and its own; later keys replace earlier ones.
+
+    Args:
+        name: name of the definition in the schema.
+        said: description of the definition in the schema.
+        parts: dataclasses, TypedDicts, or types by key as returned by `key_types`.
+    """
+    keys: dict[str, Any] = {}
+    for part in parts:
+        keys |= part if isinstance(part, dict) else key_types(part)
+    made: type[dict[str, Any]] = cast(Any, TypedDict)(name, keys | own)
+    made.__doc__ = said
+    return made
+
+
+def list_of(kind: Any) -> Any:
+    """Return the type of a list with items of type `kind`."""
+    return GenericAlias(list, (kind,))
 
 
 def json_schema(kind: Any, definitions: Definitions | None = None) -> dict[str, Any]:

@@ -5,9 +5,8 @@ An unknown reading is None, never 0; an `error` text tells "could not ask" from 
 The annotations here are no strings, each of which would be compiled at import.
 """
 
-from dataclasses import asdict, fields, is_dataclass
-from types import GenericAlias
-from typing import Annotated, Any, Literal, TypedDict, TypeVar, cast, get_type_hints
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, cast
 
 from training_monitor.core.models import Checkpoint, Failure
 from training_monitor.core.values import NotSeen
@@ -33,36 +32,6 @@ def report_of(kind: type[Report], *values: Any, **own: Any) -> Report:
         if value is not None:
             told |= value if isinstance(value, dict) else asdict(value)
     return cast(Report, {name: told[name] for name in kind.__annotations__})
-
-
-def key_types(value: type, **renamed: str) -> dict[str, Any]:
-    """Return the types of a dataclass's fields or a TypedDict's keys, by key; `renamed` maps a field to another key."""
-    hints = get_type_hints(value, include_extras=True)
-    names = [each.name for each in fields(value)] if is_dataclass(value) else list(hints)
-    keys = {renamed.get(name, name): hints[name] for name in names}
-    keys.pop("", None)
-    return keys
-
-
-def document(name: str, said: str, /, *parts: type | dict[str, Any], **own: Any) -> type[dict[str, Any]]:
-    """Build a TypedDict from the keys of its parts and its own; later keys replace earlier ones.
-
-    Args:
-        name: name of the definition in the schema.
-        said: description of the definition in the schema.
-        parts: dataclasses, TypedDicts, or types by key as returned by `key_types`.
-    """
-    keys: dict[str, Any] = {}
-    for part in parts:
-        keys |= part if isinstance(part, dict) else key_types(part)
-    made: type[dict[str, Any]] = cast(Any, TypedDict)(name, keys | own)
-    made.__doc__ = said
-    return made
-
-
-def list_of(kind: Any) -> Any:
-    """Return the type of a list with items of type `kind`."""
-    return GenericAlias(list, (kind,))
 
 
 class GpuProcessReport(TypedDict):

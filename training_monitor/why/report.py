@@ -1,57 +1,26 @@
 """The report of a roll call: what `explain_training` returns. Pure.
 
-A rank and a finding have the keys of `judging.ranks.Rank` and `Finding`. The annotations here are no strings, each of
+A rank and a finding have the keys of `why.ranks.Rank` and `Finding`. The annotations here are no strings, each of
 which would be compiled at import.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from training_monitor.core.envelope import schema_name
+from training_monitor.core.fields import keys_of
 from training_monitor.core.masking import plain
-from training_monitor.core.reports import document, key_types, list_of, report_of
+from training_monitor.core.reports import report_of
 from training_monitor.core.values import Verdict
 from training_monitor.why.places import wait_details, where_is
-from training_monitor.why.ranks import (
-    Explanation,
-    Finding,
-    Frame,
-    Rank,
-    RankGpu,
-    RankGroup,
-    RollCall,
-    Stack,
-)
+from training_monitor.why.ranks import Explanation, Rank, RankGroup, RollCall
 
 if TYPE_CHECKING:
     from training_monitor.look.meant import MeantTraining
 
-_FRAME = document("FrameReport", "", Frame)
-_STACK = document("ThreadStackReport", "The stack of one thread, innermost call first.", Stack, frames=list_of(_FRAME))
-_OF_A_RANK = key_types(Rank, uses_gpu="", meeting="", is_spawned="", children="") | {
-    "gpus": list_of(document("RankGpuReport", "", RankGpu)),
-    "where": str | None,
-    "wait_details": str,
-    "stacks": list_of(_STACK),
-}
-_KEYS_OF_CHILD = (
+KEYS_OF_CHILD = (
     *("pid", "command", "state", "wait_channel", "waits_for", "waits_on", "awaits", "is_still", "kernel_stack"),
     *("waits_outside", "wait_details", "cpu_cores", "memory_bytes", "where", "stacks", "no_stacks"),
-)
-_CHILD = document(
-    "ChildReport",
-    "A child process of a rank, such as a data worker; `where` means the same as in `RankGroupReport`.",
-    {key: _OF_A_RANK[key] for key in _KEYS_OF_CHILD},
-)
-_RANK = document(
-    "RankReport",
-    "One process of a roll call; the keys are those of `why.ranks.Rank`. None means unknown.",
-    _OF_A_RANK,
-    children=list_of(_CHILD),
-)
-_FINDING = document(
-    "FindingReport",
-    "A fact, other than the states of the ranks, that may explain a hang; see `why.ranks.Finding`.",
-    Finding,
 )
 
 
@@ -106,8 +75,8 @@ class ExplanationReport(TypedDict):
     groups: list[RankGroupReport]
     missing_ranks: list[int]
     unseen_ranks: list[int]
-    ranks: list[Annotated[dict[str, Any], _RANK]]
-    findings: list[Annotated[dict[str, Any], _FINDING]]
+    ranks: list[dict[str, Any]]
+    findings: list[dict[str, Any]]
     silent: list[SilentHostReport]
     remedies: list[str]
     unknown: list[str]
@@ -146,7 +115,7 @@ def format_explanation(told: Explained) -> ExplanationReport:
         missing_ranks=list(said.missing),
         unseen_ranks=list(said.unseen),
         ranks=[_rank(each) for each in told.seen.ranks],
-        findings=[report_of(_FINDING, each) for each in told.seen.findings],
+        findings=[asdict(each) for each in told.seen.findings],
         silent=[{"host": host, "why": why} for host, why in told.seen.silent.items()],
         remedies=list(told.remedies),
         unknown=list(told.unknown),
@@ -168,9 +137,10 @@ def _group(each: RankGroup) -> RankGroupReport:
 
 
 def _rank(each: Rank) -> dict[str, Any]:
-    children = [report_of(_CHILD, child, **_own_keys(child)) for child in each.children]
-    return report_of(_RANK, each, **_own_keys(each), children=children)
+    children = [_process(child) for child in each.children]
+    return _process(each) | {"children": [{key: child[key] for key in KEYS_OF_CHILD} for child in children]}
 
 
-def _own_keys(each: Rank) -> dict[str, Any]:
-    return {"where": where_is(each), "wait_details": wait_details(each)}
+def _process(each: Rank) -> dict[str, Any]:
+    told = keys_of(each, uses_gpu="", meeting="", is_spawned="", children="")
+    return told | {"where": where_is(each), "wait_details": wait_details(each)}

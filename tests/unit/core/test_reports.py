@@ -10,11 +10,10 @@ from typing import TypedDict
 
 import pytest
 
-from docs.json_schema import json_schema
 from tests.unit.core.test_public_api import PACKAGES
 from training_monitor.core.fields import MOST_TEXT, PublicValue, keys_of, shared_fields
 from training_monitor.core.models import Checkpoint, Event, JobView, Progress
-from training_monitor.core.reports import document, key_types, list_of, report_of
+from training_monitor.core.reports import report_of
 from training_monitor.core.values import WatchedJob
 
 
@@ -41,21 +40,6 @@ def test_shared_fields_and_keys_are_those_of_the_last_value_that_has_them() -> N
     assert Progress(**shared_fields(Progress, Checkpoint("/c/5", 5, 10, True), progress)) == progress
     keys = keys_of(Checkpoint("/c/5", 5, 10, True), size_bytes="size", age="", modified_at="", problem="")
     assert keys == {"path": "/c/5", "step": 5, "size": 10, "complete": True}
-
-
-def test_a_document_has_the_keys_of_its_parts_and_its_schema_follows() -> None:
-    file = document("File", "", key_types(Saved, problem=""), size=int)
-    folder = document(
-        "Folder", "All files.", key_types(Checkpoint, age="", modified_at="", problem="why"), files=list_of(file)
-    )
-    assert list(folder.__annotations__) == ["path", "step", "size_bytes", "complete", "why", "files"]
-    items = json_schema(folder)["properties"]["files"]["items"]
-    assert items["properties"] == {
-        "step": {"type": ["integer", "null"]},
-        "path": {"type": "string"},
-        "size": {"type": "integer"},
-    }
-    assert report_of(file, Checkpoint("/c/5", 5, 10, True), size=3) == {"step": 5, "path": "/c/5", "size": 3}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
