@@ -13,8 +13,7 @@ from training_monitor.core.errors import ParseError
 from training_monitor.core.regex import regex
 from training_monitor.core.units import name_some
 from training_monitor.targets.replies import each_line
-from training_monitor.why.beside import Surroundings, finding
-from training_monitor.why.ranks import Finding
+from training_monitor.why.ranks import Finding, Surroundings, finding
 
 _BLOCKED = regex(r"blocked (\d{1,10}) (\S{1,100}) ?(.{0,100})", re.ASCII)
 _MOUNT = regex(r"mount \d{1,10} \d{1,10} \S{1,30} \S{1,500} (/\S{0,500}) .{0,400}? - (\S{1,40}) (\S{1,300}) .*")

@@ -40,7 +40,6 @@ from training_monitor.targets.asking import Site, longest_limit, side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import MOST_PROGRAMS, Transport
 from training_monitor.verdict.stall import stall_policy
-from training_monitor.why.beside import finding
 from training_monitor.why.find_ranks import are_all_of_host, build_ranks, choose_training
 from training_monitor.why.hosts import (
     Host,
@@ -64,6 +63,7 @@ from training_monitor.why.ranks import (
     Finding,
     Rank,
     RollCall,
+    finding,
 )
 from training_monitor.why.report import Explained, ExplanationReport, format_explanation
 from training_monitor.why.roll_call import explain_roll_call

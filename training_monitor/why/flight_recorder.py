@@ -16,9 +16,8 @@ from training_monitor.core.errors import ParseError
 from training_monitor.core.regex import regex
 from training_monitor.core.units import name_some
 from training_monitor.targets.replies import unpack
-from training_monitor.why.beside import Surroundings, finding, in_brief
 from training_monitor.why.plain_pickle import read_plain_pickle
-from training_monitor.why.ranks import Collective, Finding, Frame
+from training_monitor.why.ranks import Collective, Finding, Frame, Surroundings, finding, in_brief
 
 SOURCE = "flight recorder"
 MOST_FILES = 64  # that are sent; as many more are named

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from training_monitor.core.regex import regex
 from training_monitor.core.units import name_some
 from training_monitor.look.nvidia_smi import read_driver_error, read_lost_gpu
-from training_monitor.why.beside import Surroundings, finding
-from training_monitor.why.ranks import Finding
+from training_monitor.why.ranks import Finding, Surroundings, finding
 
 _GPU = regex(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*")
 _LINE = regex(r"( {0,40})([^\s:][^:]{0,60}?) *(?::(?: (.{0,100})|))?")

@@ -15,8 +15,7 @@ from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration, plural
 from training_monitor.targets.replies import each_line
 from training_monitor.verdict.failure import classify_failure
-from training_monitor.why.beside import Surroundings, finding
-from training_monitor.why.ranks import Finding
+from training_monitor.why.ranks import Finding, Surroundings, finding
 
 SOURCE = "kernel log"
 MOST_AGE = 7200.0  # seconds

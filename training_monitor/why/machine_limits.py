@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from training_monitor.core.errors import ParseError
 from training_monitor.core.regex import regex
 from training_monitor.core.units import format_bytes, plural
-from training_monitor.why.beside import Surroundings, finding
-from training_monitor.why.ranks import Finding
+from training_monitor.why.ranks import Finding, Surroundings, finding
 
 FULL_BYTES, FULL_SHARE = 100_000_000, 0.01  # free
 _LARGE = 10_000_000_000  # bytes that are enough, however small a share of a large file system they are

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from training_monitor.core.records import table_in, tables_in
 from training_monitor.core.units import name_some, plural
-from training_monitor.why.beside import Surroundings, finding, in_brief
-from training_monitor.why.ranks import Collective, Finding
+from training_monitor.why.ranks import Collective, Finding, Surroundings, finding, in_brief
 
 _SEPARATOR = "\n--\n"
 _MOST_COMMUNICATORS, _MOST_RANKS, _MOST_KINDS, _MOST_NAMED, _MOST_NAME = 200, 20_000, 20, 8, 60

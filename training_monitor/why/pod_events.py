@@ -10,8 +10,7 @@ from training_monitor.core.errors import ParseError
 from training_monitor.core.results import PodState
 from training_monitor.core.units import plural
 from training_monitor.targets.pods import names_container
-from training_monitor.why.beside import finding
-from training_monitor.why.ranks import Finding
+from training_monitor.why.ranks import Finding, finding
 
 SOURCE = "kubectl get events"
 _MOST_EVENTS = 50

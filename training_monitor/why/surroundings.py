@@ -17,7 +17,6 @@ from training_monitor.look.nvidia_smi import SMI_FOLDERS
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.proc_stat import RANK_VARIABLES
 from training_monitor.targets.scripts import Quoted, format_call, spell_path
-from training_monitor.why.beside import MOST_FINDINGS, Surroundings as Surroundings, in_brief
 from training_monitor.why.blocked import parse_blocked
 from training_monitor.why.flight_recorder import MOST_FILE_BYTES, MOST_FILES, parse_dumps
 from training_monitor.why.gpu_faults import parse_gpu_details
@@ -25,6 +24,7 @@ from training_monitor.why.kernel_log import parse_kernel_log
 from training_monitor.why.machine_limits import parse_efa_counters, parse_memory_kills, parse_space
 from training_monitor.why.nccl_ras import parse_ras
 from training_monitor.why.pod_events import find_pod_troubles, parse_pod_events
+from training_monitor.why.ranks import MOST_FINDINGS, Surroundings as Surroundings, in_brief
 from training_monitor.why.waits import parse_waits
 
 ANSWER_BYTES = 700_000  # of packed dumps: a reply to all questions together may have 2 MiB, see targets/transport.py

@@ -10,10 +10,9 @@ from training_monitor.core.regex import regex
 from training_monitor.core.units import name_some, plural
 from training_monitor.targets.proc_stat import signal_name
 from training_monitor.targets.replies import each_line
-from training_monitor.why.beside import Surroundings, finding
 from training_monitor.why.places import prompt_of
 from training_monitor.why.processes import SeenTraining
-from training_monitor.why.ranks import TERMINAL, Finding, Rank
+from training_monitor.why.ranks import TERMINAL, Finding, Rank, Surroundings, finding
 
 WAITS = ("lock", "pipe", "zombie", "debugger")  # the kinds of what is found
 _MOST_NAMED = 3

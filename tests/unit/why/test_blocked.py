@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from training_monitor.core.errors import ParseError
-from training_monitor.why.beside import Surroundings
 from training_monitor.why.blocked import parse_blocked
+from training_monitor.why.ranks import Surroundings
 
 NFS = "mount 412 30 0:55 / /data rw,relatime shared:5 - nfs4 10.0.0.7:/export rw,vers=4.2\n"
 LUSTRE = "mount 413 412 0:56 /sub /data/large rw - lustre 10.0.0.8@tcp:/fsx rw\n"

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from training_monitor.core.errors import ParseError
-from training_monitor.why.beside import Surroundings
 from training_monitor.why.flight_recorder import MOST_FILES, parse_dumps
-from training_monitor.why.ranks import Collective, Frame
+from training_monitor.why.ranks import Collective, Frame, Surroundings
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "torch" / "2.13.0"
 BEGUN = 1_700_000_000

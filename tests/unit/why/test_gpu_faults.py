@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from training_monitor.why.beside import Surroundings
 from training_monitor.why.gpu_faults import parse_gpu_details
+from training_monitor.why.ranks import Surroundings
 
 HEAD = """
 ==============NVSMI LOG==============

@@ -8,9 +8,8 @@ import pytest
 
 from training_monitor.core.errors import ParseError
 from training_monitor.targets.scripts import format_call
-from training_monitor.why.beside import Surroundings
 from training_monitor.why.kernel_log import parse_kernel_log
-from training_monitor.why.ranks import Finding
+from training_monitor.why.ranks import Finding, Surroundings
 
 FIRST = "pid:[4026531836]"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from training_monitor.core.errors import ParseError
-from training_monitor.why.beside import Surroundings
 from training_monitor.why.machine_limits import parse_efa_counters, parse_memory_kills, parse_space
+from training_monitor.why.ranks import Surroundings
 
 GB = 1_000_000  # of 1000 bytes
 SPACE = "Filesystem     1024-blocks     Used Available Capacity Mounted on\n"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from training_monitor.why.beside import Surroundings
 from training_monitor.why.nccl_ras import parse_ras
-from training_monitor.why.ranks import Collective
+from training_monitor.why.ranks import Collective, Surroundings
 from training_monitor.why.roll_call import find_behind
 
 HOST = "172.16.64.245"

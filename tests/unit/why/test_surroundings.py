@@ -11,10 +11,9 @@ from training_monitor.core.models import Answer, Reply
 from training_monitor.core.results import CommandResult, PodState
 from training_monitor.targets.asking import MAX_SCRIPT_BYTES, Site
 from training_monitor.targets.transport import Stream
-from training_monitor.why.beside import MOST_FINDINGS, MOST_TEXT, Surroundings, finding, in_brief
 from training_monitor.why.explain import leave_out_repeated
 from training_monitor.why.pod_events import parse_pod_events
-from training_monitor.why.ranks import Collective, Finding
+from training_monitor.why.ranks import MOST_FINDINGS, MOST_TEXT, Collective, Finding, Surroundings, finding, in_brief
 from training_monitor.why.surroundings import pod_findings, read_surroundings, surroundings_questions
 
 

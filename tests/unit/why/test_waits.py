@@ -8,8 +8,7 @@ import pytest
 
 from tests.unit.why.some_processes import One, seen
 from training_monitor.core.errors import ParseError
-from training_monitor.why.beside import Surroundings
-from training_monitor.why.ranks import TERMINAL, Frame, Rank, Stack
+from training_monitor.why.ranks import TERMINAL, Frame, Rank, Stack, Surroundings
 from training_monitor.why.waits import find_causes, parse_waits, with_awaited
 
 
