@@ -24,10 +24,9 @@ from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import LogUpdate
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.rent import JobState, QueuedJob, TrainingQueue
-from training_monitor.rent.limits import reached_limit
 from training_monitor.targets.kinds.vast import find_vast_key
 from training_monitor.vast import account_balance
-from training_monitor.vast.cost import Limit, cost_of
+from training_monitor.vast.cost import Limit, cost_of, reached_limit
 
 _TOOLS = {"vastai": "pip install vastai", "ssh": "install the OpenSSH client"}
 PLAIN_SECONDS = 5.0

@@ -16,12 +16,11 @@ from training_monitor.jobs.stopping import stop_job
 from training_monitor.rent.credits import Credits
 from training_monitor.rent.instance_steps import destroy, destroy_rented, leave_to_others
 from training_monitor.rent.job_context import JobContext, ended
-from training_monitor.rent.limits import reached_limit
 from training_monitor.rent.publish import make_samples, register_model
 from training_monitor.rent.training_step import copy_here, fetch_here, newest_on_instance, save_what_there_is
 from training_monitor.rent.transfers import clear_below
 from training_monitor.uploads.checkpoint import upload_checkpoint
-from training_monitor.vast.cost import spent_by
+from training_monitor.vast.cost import reached_limit, spent_by
 from training_monitor.vast.instances import find_instance, list_instances, stop_instance
 from training_monitor.vast.rent import RECOVERY_LOOKS, each_look, seconds_uncertain
 from training_monitor.vast.rentals import record_release, record_sight

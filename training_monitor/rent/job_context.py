@@ -24,13 +24,12 @@ from training_monitor.notify.heartbeat import Lookout
 from training_monitor.notify.notice_text import command_line, next_command
 from training_monitor.notify.templates import ACCOUNT
 from training_monitor.rent.config import ServiceConfig
-from training_monitor.rent.limits import reached_limit
 from training_monitor.rent.queue import TrainingQueue
 from training_monitor.targets.asking import Site
 from training_monitor.targets.kinds.vast import VastTarget
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.vast.cost import BurnForecast, Limit
+from training_monitor.vast.cost import BurnForecast, Limit, reached_limit
 from training_monitor.vast.instances import show_instance
 from training_monitor.vast.rentals import record_sight
 from training_monitor.vast.rows import format_label

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, TypedDict
 from training_monitor.core.reports import report_of
 from training_monitor.core.units import format_duration, known_number
 from training_monitor.rent.config import ServiceConfig
-from training_monitor.rent.limits import reached_limit
-from training_monitor.vast.cost import cost_per_hour, forecast_burn
+from training_monitor.vast.cost import cost_per_hour, forecast_burn, reached_limit
 from training_monitor.vast.rows import EARLIEST_START, read_label
 from training_monitor.vast.training_request import JobState, QueuedJob
 

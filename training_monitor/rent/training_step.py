@@ -22,7 +22,6 @@ from training_monitor.core.values import LogUpdate, TrainingStatus, WatchedJob
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.rent.instance_steps import give_up_instance, tell_copying
 from training_monitor.rent.job_context import JobContext
-from training_monitor.rent.limits import seconds_left
 from training_monitor.rent.sync import SyncReport, fetch_folder
 from training_monitor.supervision.restart_notices import RestartNotices
 from training_monitor.supervision.run_state import RunState
@@ -30,6 +29,7 @@ from training_monitor.supervision.supervisor import Supervisor
 from training_monitor.supervision.watch_state import decide_alerts
 from training_monitor.supervision.watcher import TrainingWatcher
 from training_monitor.targets.asking import Site
+from training_monitor.vast.cost import seconds_left
 from training_monitor.vast.instances import find_instance
 from training_monitor.vast.rentals import note_end, record_life
 from training_monitor.vast.training_request import JobState, TrainingRequest, resolve_env

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor.rent.limits import instance_seconds, reached_limit
+from training_monitor.vast.cost import instance_seconds, reached_limit
 from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, Rental, TrainingRequest
 
 HOUR = 3600.0

@@ -35,12 +35,12 @@ from training_monitor.rent import finishing_steps, instance_steps
 from training_monitor.rent.config import ServiceConfig
 from training_monitor.rent.file_lists import INCOMING, PARTIAL
 from training_monitor.rent.job_context import JobContext, Lease, Service
-from training_monitor.rent.limits import seconds_left
 from training_monitor.rent.pipeline import run_job
 from training_monitor.rent.queue import TrainingQueue
 from training_monitor.rent.sweeper import sweep_instances, watch_sweeps
 from training_monitor.rent.training_step import TrainingStep, find_lost
 from training_monitor.rent.worker import run_worker
+from training_monitor.vast.cost import seconds_left
 from training_monitor.vast.training_request import (
     Hook,
     JobState,
