@@ -57,6 +57,13 @@ _WAITS = ("budget", *(state.value for state in JobState))
 _GENERATIONS = {"job_waiting": _WAITS, "limit": _LIMITS, "soft_limit": _LIMITS}
 
 
+class Ways(TypedDict):
+    """How a machine is reached and waited for: arguments of nearly everything that is called."""
+
+    transport: Transport | None
+    clock: Clock
+
+
 @dataclass(frozen=True)
 class Service:
     """What all jobs of a worker share. `owner` is in the labels of the machines it rents."""
@@ -74,19 +81,16 @@ class Service:
     on_line: OnLine | None = None
     heartbeat: Heartbeat | None = None
 
+    @property
+    def ways(self) -> Ways:
+        return {"transport": self.transport, "clock": self.clock}
+
     def lookout(self, key: str, name: str, post: Callable[[Notice], None]) -> Lookout:
         """Return the recorder of looks at one thing, for heartbeats and notices of outages."""
         after = self.config.outage_after
         return Lookout(
             key, name, post, outage_after=after, store=self.store, clock=self.clock, heartbeat=self.heartbeat
         )
-
-
-class Ways(TypedDict):
-    """How a step reaches its machine and waits: arguments of nearly everything that it calls."""
-
-    transport: Transport | None
-    clock: Clock
 
 
 class Interrupted(Exception):
@@ -135,7 +139,7 @@ class JobContext:
     def __init__(self, service: Service, job: QueuedJob, lease: Lease) -> None:
         self.service, self.job, self.lease = service, job, lease
         self.clock = StepClock(self)
-        self.ways: Ways = {"transport": service.transport, "clock": self.clock}
+        self.ways: Ways = {**service.ways, "clock": self.clock}
         self.about, self.command = f"job {job.id}", command_line("rent", "queue", job.id)
         self.lookout = service.lookout(f"job {job.id}", job.id, self.post)
         self.silent = 0.0  # seconds in which the machine did not answer although the service did

@@ -53,35 +53,21 @@ _STEPS: dict[JobState, Callable[[JobContext], None]] = {
 }
 
 
-def run_job(service: Service, job: QueuedJob) -> QueuedJob:
-    """Run a job that this worker has claimed, from its current state on.
-
-    Returns:
-        The job: at its end, or where it was when the lease was lost or the worker was stopped.
-    """
-    with Lease(service, job) as lease:
-        pipeline = _Pipeline(JobContext(service, job, lease))
-        with closing(pipeline):
-            return pipeline.run()
-
-
-def finish_job(service: Service, job: QueuedJob) -> QueuedJob:
-    """Finish a job that is ending and that the caller has claimed, without retries.
+def run_job(service: Service, job: QueuedJob, *, only_ends: bool = False) -> QueuedJob:
+    """Run a job that the caller has claimed, from its current state on; with `only_ends`, only while it is ending.
 
     Returns:
         The job: at its end, or where it was when the lease was lost or the caller was stopped.
 
     Raises:
-        TrainingMonitorError: a step failed; the job stays where it was.
+        TrainingMonitorError: a step failed, which is not retried with `only_ends`; the job stays where it was.
     """
-    with Lease(service, job) as lease:
-        pipeline = _Pipeline(JobContext(service, job, lease), only_ends=True)
-        with closing(pipeline):
-            return pipeline.run()
+    with Lease(service, job) as lease, closing(_Pipeline(JobContext(service, job, lease), only_ends)) as pipeline:
+        return pipeline.run()
 
 
 class _Pipeline:
-    def __init__(self, ctx: JobContext, *, only_ends: bool = False) -> None:
+    def __init__(self, ctx: JobContext, only_ends: bool) -> None:
         self.ctx, self._only_ends = ctx, only_ends
         self._training: TrainingStep | None = None
         self._wait = 0.0

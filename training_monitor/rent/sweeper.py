@@ -35,7 +35,7 @@ from training_monitor.core.values import Notice
 from training_monitor.notify import templates
 from training_monitor.rent.config import ServiceConfig
 from training_monitor.rent.job_context import Service
-from training_monitor.rent.pipeline import finish_job
+from training_monitor.rent.pipeline import run_job
 from training_monitor.rent.queue import TrainingQueue, UnknownState, load_owner, load_service_config
 from training_monitor.rent.sweep import (
     JudgedInstance,
@@ -318,9 +318,7 @@ class _Sweep:
         self._remember_destroying(judged)
         self._tell("stopping", f"destroying instance {number}: {judged['reason']}", judged["job_id"])
         try:
-            done = destroy_instance(
-                str(number), store=self.service.store, transport=self.service.transport, clock=self.service.clock
-            )
+            done = destroy_instance(str(number), store=self.service.store, **self.service.ways)
         except (CommandFailed, AccessDenied) as error:
             about = _about(number, judged["job_id"])
             self._post(templates.instance_not_destroyed(about, reason=judged["reason"], error=error.what))
@@ -335,10 +333,7 @@ class _Sweep:
         """
         for number in sorted(set(self.memory.destroying) - listed):
             try:
-                done = destroy_instance(
-                    number, store=self.service.store, transport=self.service.transport, clock=self.service.clock
-                )
-                self._end_destroying(number, done)
+                self._end_destroying(number, destroy_instance(number, store=self.service.store, **self.service.ways))
             except TrainingMonitorError as error:
                 self._add_error(int(number), error)
         left = {each: row for each, row in self.memory.destroying.items() if each not in listed}
@@ -395,7 +390,7 @@ class _Sweep:
         self._tell("stopping", f"ending {job.id}, which no worker holds: {reason}", job.id)
         judged = self.doomed.get(job.id)
         try:
-            claimed = finish_job(self.service, claimed)
+            claimed = run_job(self.service, claimed, only_ends=True)
         except AlreadySupervised:
             raise
         except TrainingMonitorError:
@@ -414,10 +409,7 @@ class _Sweep:
         for rental in job.work.rentals:
             number = rental.instance_id
             is_open = rental.ended_at is None and number not in listed
-            if (
-                is_open
-                and find_instance(str(number), transport=self.service.transport, clock=self.service.clock) is None
-            ):
+            if is_open and find_instance(str(number), **self.service.ways) is None:
                 record_life(self.service.store, number, note_end)
 
     # ---------------------------------------------------------------- a listing that fails

@@ -161,8 +161,7 @@ class TrainingStep:
             WatchedJob(job_id=job_id, output_dir=ctx.checkpoint_dir, name=ctx.job.id),
             WatchConfig(poll_interval=service.config.check_interval),
             store=service.store,
-            transport=service.transport,
-            clock=service.clock,
+            **service.ways,
         )
         watcher.supervisor = self._supervisor
         watcher.follow(self._keep_line, polls=False)

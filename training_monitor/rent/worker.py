@@ -190,7 +190,7 @@ def _sweep(service: Service, stopping: threading.Event) -> None:
 
     def warn(report: SweepReport) -> None:
         if hours := service.config.warn_hours_left:
-            warn_of_burn(hours, service.outbox, transport=service.transport, clock=service.clock)
+            warn_of_burn(hours, service.outbox, **service.ways)
 
     sweep = partial(
         sweep_instances,
@@ -201,8 +201,7 @@ def _sweep(service: Service, stopping: threading.Event) -> None:
         outbox=service.outbox,
         on_event=tell,
         stopping=stopping,
-        transport=service.transport,
-        clock=service.clock,
+        **service.ways,
     )
     interval = service.config.sweep_interval
     watch_sweeps(sweep, interval, stopping, on_event=tell, on_report=warn, clock=service.clock)
