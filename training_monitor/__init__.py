@@ -142,7 +142,7 @@ def export_names(
     """Make `__all__`, `__getattr__` and `__dir__` of a package whose names are imported on first use.
 
     Args:
-        homes: modules below training_monitor, and the names that each defines.
+        homes: modules and rooms below training_monitor, and the names that come from each.
     """
     module_of = {name: module for module, names in homes.items() for name in names.split()}
 
@@ -166,50 +166,42 @@ def export_names(
 __all__, __getattr__, __dir__ = export_names(  # noqa: PLE0605
     __name__,
     {
-        "checkpoints.checkpoints": "find_latest_checkpoint list_checkpoints",
-        "core.errors": (
+        "agents": "show",
+        "checkpoints": "find_latest_checkpoint list_checkpoints",
+        "core": (
             "AlreadySupervised CheckpointNotFound CommandError JobNotFound ParseError SettingsError TargetUnreachable "
-            "TrainingMonitorError"
+            "TrainingMonitorError get_logger setup_logging"
         ),
-        "core.logger": "get_logger setup_logging",
         "core.models": "Checkpoint Event Failure Goodput JobStatus JobView NcclTransport Progress RunEvent",
         "core.outcomes": "TerminationPlan TerminationReport UploadReport WaitReport WatchReport",
         "core.reports": (
             "CheckReport EfaClusterReport GpuReport HealthReport MonitorReport RayResourcesReport RestartReport"
         ),
         "core.values": "LossAnalysis Observation ProgressSample StallAnalysis TrainingStatus Verdict",
-        "why.explain": "explain_training",
-        "why.report": "ExplanationReport",
-        "fleet.vast_ai": "VastAIMonitor",
-        "fleet.metrics": "Health TrainingMetrics",
-        "look.cluster": "verify_ray_resources",
-        "look.host": "check_gpu_utilization",
-        "look.nccl": "check_efa_utilization parse_nccl_transport",
-        "jobs.jobs": "check_job_status get_current_step get_job_logs get_throughput list_jobs submit_job_with_resume",
-        "jobs.process_jobs": "start_process_job",
-        "jobs.stopping": "stop_job",
-        "verdict.failure": "classify_failure",
+        "fleet": "Health TrainingMetrics VastAIMonitor",
+        "jobs": (
+            "check_job_status get_current_step get_job_logs get_throughput list_jobs start_process_job stop_job "
+            "submit_job_with_resume"
+        ),
+        "logs": "LogTotals parse_metrics parse_progress",
+        "look": (
+            "check_efa_utilization check_gpu_utilization check_training get_training_health parse_nccl_transport "
+            "print_training_health verify_ray_resources"
+        ),
+        "notify": "TrainingNotifier",
+        "runs": "HuggingFaceCallback LightningCallback MonitorHandler TrainingMonitor",
+        "supervision": (
+            "BackgroundMonitor JobMonitor SupervisionHandle TrainingWatcher auto_restart continue_wait detect_stall "
+            "monitor_job start_background_monitor start_supervision terminate_training wait_for watch_training"
+        ),
+        "uploads": "upload_checkpoint",
+        "verdict": (
+            "LedgerEntry RestartDecision RestartPolicy StallDetector StallPolicy analyze_loss analyze_stall "
+            "classify_failure decide_restart"
+        ),
         "verdict.goodput": "goodput",
         "verdict.judge": "judge",
-        "verdict.loss": "analyze_loss",
-        "verdict.restart": "LedgerEntry RestartDecision RestartPolicy decide_restart",
-        "verdict.stall": "StallDetector StallPolicy analyze_stall",
-        "logs.patterns": "parse_metrics",
-        "logs.totals": "LogTotals",
-        "logs.training_log": "parse_progress",
-        "agents.notebook": "show",
-        "notify.notifier": "TrainingNotifier",
-        "look.check": "check_training",
-        "look.health_report": "get_training_health print_training_health",
-        "supervision.background": "SupervisionHandle start_supervision",
-        "supervision.restart": "auto_restart",
-        "runs.integrations": "HuggingFaceCallback LightningCallback MonitorHandler",
-        "runs.monitor": "TrainingMonitor",
-        "uploads.checkpoint": "upload_checkpoint",
-        "supervision.monitor": "BackgroundMonitor JobMonitor detect_stall monitor_job start_background_monitor",
-        "supervision.terminate": "terminate_training",
-        "supervision.waiting": "continue_wait wait_for",
-        "supervision.watch": "watch_training",
-        "supervision.watcher": "TrainingWatcher",
+        "why": "explain_training",
+        "why.report": "ExplanationReport",
     },
 )
