@@ -17,7 +17,6 @@ import pytest
 from tests.fakes import EPOCH, FakeClock
 from tests.hostile.disks import fill_up, small_disk
 from training_monitor.cli.main import main
-from training_monitor.core import store as store_module
 from training_monitor.core.errors import StateError, TrainingMonitorError
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
@@ -316,7 +315,7 @@ def test_a_read_only_disk_names_the_file_and_what_to_do(disk: Path, capsys: pyte
 def test_a_locked_file_is_named_after_a_while(
     store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(store_module, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(Store, "busy_seconds", 0.05)
     other = sqlite3.connect(store.path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     try:

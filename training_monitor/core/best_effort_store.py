@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from training_monitor.core.store import Connection
 
 RETRY_SECONDS = 60.0  # how long the disk is left alone after a failure
-PATIENCE_SECONDS = 2.0  # how long a look waits for other writers
 
 
 def _or_in_memory(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,14 +43,12 @@ class BestEffortStore(Store):
     it is in memory, which is logged once. A file that others could have changed is not read.
     """
 
+    busy_seconds = 2.0  # a look does not wait for long
+
     def __init__(self, folder: str | None = None, *, file: str = STATE_FILE) -> None:
         self._memory: Connection | None = None
         self._left_at, self._retry_at, self._lock = 0.0, 0.0, threading.RLock()
         super().__init__(folder, file=file)
-
-    @property
-    def _busy_seconds(self) -> float:
-        return PATIENCE_SECONDS
 
     def prepare(self) -> None:
         try:

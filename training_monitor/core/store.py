@@ -121,7 +121,6 @@ PLAIN_MESSAGE = "message"  # the kind of a notice that is only a text
 MOST_NOTICES = 1000
 # Looks kept per training, and in total; the least recently seen trainings go first. About 300 bytes a look: a few MB.
 MOST_LOOKS, ALL_LOOKS = 240, 12_000
-BUSY_SECONDS = 30.0  # how long to wait for other writers
 _BUSY = 5  # of sqlite: another process writes
 TURN_SECONDS = 0.3  # how long sqlite waits at a time, during which Python handles no signal
 _NOT_TRIED = Delivery("none", False)
@@ -147,6 +146,7 @@ class Store:
 
     problem: StateError | None = None  # why nothing is kept on disk, see BestEffortStore
     is_blank = False  # whether nothing is known of what was kept on disk
+    busy_seconds = 30.0  # how long to wait for other writers
 
     def __init__(self, folder: str | None = None, *, file: str = STATE_FILE) -> None:
         self.folder = folder or state_dir()
@@ -159,11 +159,7 @@ class Store:
         check_parents(self.folder)
         make_private(os.path.join(self.folder, "locks"))
         with self._open() as database:
-            _migrate(database, self._busy_seconds)
-
-    @property
-    def _busy_seconds(self) -> float:
-        return BUSY_SECONDS
+            _migrate(database, self.busy_seconds)
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -194,7 +190,7 @@ class Store:
         except (OSError, sqlite3.Error) as error:
             raise explain_failure(self.path, "opened", error) from error
         try:
-            _with_patience(partial(self._begin, database), self._busy_seconds)
+            _with_patience(partial(self._begin, database), self.busy_seconds)
             return database, number
         except sqlite3.Error as error:
             database.close()
@@ -269,7 +265,7 @@ class Store:
         with self._open() as database:
             if not durable:
                 database.execute("PRAGMA synchronous=NORMAL")
-            _with_patience(partial(database.execute, "BEGIN IMMEDIATE"), self._busy_seconds)
+            _with_patience(partial(database.execute, "BEGIN IMMEDIATE"), self.busy_seconds)
             try:
                 yield execute
             except BaseException:
