@@ -21,12 +21,14 @@ from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
 from training_monitor.look.training_command import folders_of_arguments
+from training_monitor.notify import templates
 from training_monitor.supervision.restart import auto_restart, find_run
 from training_monitor.supervision.restart_notices import RestartNotices
 from training_monitor.supervision.run_state import RunState
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 from training_monitor.verdict.limits import OUTAGE_AFTER
+from training_monitor.verdict.restart import RestartPolicy
 
 _INTERRUPTED = {
     "starting": "{job} may be starting, without supervision",
@@ -54,9 +56,6 @@ def named_folder(command: str) -> str | None:
 
 
 def supervise(args: Namespace, name: str, directory: str | None, config: dict[str, Any] | None) -> int:
-    from training_monitor.notify import templates
-    from training_monitor.verdict.restart import RestartPolicy
-
     display = LiveDisplay(args, heading=f"supervising {name} on {args.target}; Ctrl-C leaves it running")
     policy = RestartPolicy(
         max_retries=args.max_retries,

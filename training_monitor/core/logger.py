@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.masking import redact
 from training_monitor.core.settings import LOG_FILE, LOG_LEVEL
+from training_monitor.core.shown import shown_lines
 
 if TYPE_CHECKING:
     import logging
@@ -42,8 +43,6 @@ def setup_logging(
         SettingsError: the level is unknown, or the file cannot be written.
     """
     import logging
-
-    from training_monitor.core.shown import shown_lines
 
     chosen = level if level is not None else environ.get(LOG_LEVEL) or "INFO"
     number = chosen if isinstance(chosen, int) else logging.getLevelName(chosen.upper())

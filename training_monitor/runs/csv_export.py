@@ -12,6 +12,7 @@ import io
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
 
 from training_monitor.core.errors import Hint, SettingsError, TrainingMonitorError
 from training_monitor.core.shown import shown_cell
@@ -147,8 +148,6 @@ def _digest(text: str) -> str:
 
 
 def _moment(timestamp: float) -> str:
-    from datetime import datetime, timezone
-
     return datetime.fromtimestamp(timestamp, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

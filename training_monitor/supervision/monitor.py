@@ -16,6 +16,7 @@ from training_monitor.core.logger import get_logger, logging_of_loop
 from training_monitor.core.models import JobView, Progress
 from training_monitor.core.reports import MonitorReport
 from training_monitor.core.store import Store
+from training_monitor.core.units import format_duration
 from training_monitor.core.values import Observation, Verdict, WatchedJob
 from training_monitor.logs.job_progress import format_standing, job_progress
 from training_monitor.look.kept_looks import Observer
@@ -408,7 +409,6 @@ class BackgroundMonitor(threading.Thread):
 def _facts_of(last: Observation, now: float) -> list[tuple[str, str]]:
     """Return what the last look saw."""
     from training_monitor.core.panels import format_part, label_of
-    from training_monitor.core.units import format_duration
 
     known = [(name, getattr(last, name)) for name in ("step", "total_steps", "loss")]
     shown = [(label_of(name), format_part(name, value)) for name, value in known if value is not None]

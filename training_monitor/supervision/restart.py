@@ -5,13 +5,15 @@ What it needs is imported by the call: scripts import this function at their top
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.models import OnEvent, OnLook
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.models import OnEvent, OnLook, RunOutcome
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store
 from training_monitor.targets.target import Target, parse_target
@@ -109,8 +111,6 @@ def auto_restart(
 
 def _policy_of(limits: tuple[int, float, float, float], policy: RestartPolicy | None) -> RestartPolicy:
     """Return the policy of a call. Raises SettingsError if it gives one, and limits beside it."""
-    from training_monitor.core.errors import SettingsError
-
     names = ("max_retries", "retry_delay", "stagnation_threshold", "check_interval")
     usual = RestartPolicy()
     given: dict[str, Any] = {name: value for name, value in zip(names, limits) if value != getattr(usual, name)}
@@ -121,7 +121,6 @@ def _policy_of(limits: tuple[int, float, float, float], policy: RestartPolicy | 
 
 def _supervise(supervisor: Supervisor, new: RunState, initial_job_id: str | None) -> RestartReport:
     """Run to the end, continuing from where an earlier supervisor stopped."""
-    from training_monitor.core.models import RunOutcome
     from training_monitor.jobs.claims import SupervisionEnded
 
     kept = supervisor.store.load_run(new.key, type(new))
@@ -141,9 +140,6 @@ def _supervise(supervisor: Supervisor, new: RunState, initial_job_id: str | None
 
 def _check(job_name: str, job_config: Mapping[str, Any] | None, *, adds: bool) -> None:
     """Raise SettingsError for a job that cannot be supervised; `adds`: its scheduler knows what it runs."""
-    import re
-
-    from training_monitor.core.errors import SettingsError
     from training_monitor.jobs.attempts import check_job_config, is_whole
 
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", job_name):

@@ -9,6 +9,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from itertools import chain
 from math import isfinite
 from typing import IO, Any
@@ -51,8 +52,6 @@ def _moment(text: str) -> float:
     if (ago := parse_duration(text)) is not None:
         return time.time() - ago
     if _TIME.fullmatch(text):
-        from datetime import datetime
-
         try:
             return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
         except (ValueError, OverflowError, OSError):
@@ -300,8 +299,6 @@ def _opened(option: str, path: str) -> Iterator[IO[str]]:
 
 
 def _row(key: str, sample: FleetSample, fields: Sequence[str]) -> dict[str, Any]:
-    from datetime import datetime, timezone
-
     moment = datetime.fromtimestamp(sample.timestamp, timezone.utc)
     return {
         "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

@@ -14,6 +14,7 @@ from training_monitor.core.units import format_duration
 from training_monitor.core.values import Verdict
 from training_monitor.jobs.attempts import training_name
 from training_monitor.logs.job_progress import format_position, format_standing, job_progress
+from training_monitor.targets.asking import ask
 from training_monitor.verdict.judge import UNNAMED_FAILURES, format_verdict
 
 if TYPE_CHECKING:
@@ -88,7 +89,6 @@ def _show_job(args: Namespace) -> int:
 
 def _ask_claims(args: Namespace) -> Answer[Claims]:
     from training_monitor.jobs.claims import list_question
-    from training_monitor.targets.asking import ask
 
     [answer] = ask(args.target, list_question(), namespace=args.namespace)
     return answer

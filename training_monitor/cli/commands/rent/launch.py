@@ -20,6 +20,7 @@ from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, refuse, say
 from training_monitor.core.errors import CommandError, JobNotFound, NoOffers, SettingsError
 from training_monitor.core.read_fence import check_here
+from training_monitor.core.regex import regex
 from training_monitor.core.settings_lines import find_line
 from training_monitor.core.settings_table import Place, format_path, read_keys, read_table, settings_of
 
@@ -227,7 +228,6 @@ def _ask_market(request: TrainingRequest, *, force: bool) -> None:
 
 def read_request(args: Namespace) -> TrainingRequest:
     """Read the request of the command line, which overrides that of a file."""
-    from training_monitor.core.regex import regex
     from training_monitor.rent import TrainingRequest
     from training_monitor.vast import OfferQuery
 
