@@ -15,17 +15,16 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.integration.conftest import WatchedTransport, wait_until
-from tests.job_states import STEPS
+from tests.job_states import REQUEST, add_job
 from tests.loopback.vast import LIST, VastApi, destroy_request
 from training_monitor.core.store import Store
 from training_monitor.rent.queue import TrainingQueue
 from training_monitor.rent.sweep import SweepMemory
 from training_monitor.rent.sweeper import SweepReport, sweep_instances
 from training_monitor.vast.rows import format_label
-from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest
+from training_monitor.vast.training_request import JobState
 
 ROOT = Path(__file__).parents[2]
-REQUEST = TrainingRequest(name="lora", command="train")
 HOUR = 3600.0
 
 
@@ -44,20 +43,6 @@ def clock() -> NowClock:
 @pytest.fixture
 def queue(vast: VastApi, clock: NowClock) -> TrainingQueue:
     return TrainingQueue(Store(), clock=clock)
-
-
-def add_job(
-    queue: TrainingQueue, job_id: str, state: JobState, request: TrainingRequest = REQUEST, **work: Any
-) -> None:
-    """A job that has come to this state, with nobody at it now."""
-    queue.submit(request, job_id)
-    job = queue.claim("setter", 60, job_id)
-    assert job
-    job = queue.save(replace(job, work=JobWork(**{"attempt": 1, **work})), "setter")
-    for each in [*STEPS[1:], state]:
-        if job.state is not state:
-            job = queue.save(replace(job, state=each), "setter")
-    queue.release(job_id, "setter")
 
 
 def ours(job_id: str, attempt: int = 1) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH, FakeClock, FakeTransport
-from tests.job_states import STEPS
+from tests.job_states import REQUEST, add_job
 from tests.unit.killing import Killed
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
 from training_monitor.core.models import Event
@@ -31,10 +31,9 @@ from training_monitor.rent.queue import TrainingQueue
 from training_monitor.rent.sweep import SweepMemory
 from training_monitor.rent.sweeper import SweepReport, sweep_instances, watch_sweeps
 from training_monitor.vast.rows import format_label
-from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, TrainingRequest
+from training_monitor.vast.training_request import JobState, QueuedJob, TrainingRequest
 
 HOUR = 3600.0
-REQUEST = TrainingRequest(name="lora", command="train")
 
 
 def alive() -> None:
@@ -112,19 +111,7 @@ class Bench:
         return transport
 
     def add_job(self, job_id: str, state: JobState, request: TrainingRequest = REQUEST, **work: Any) -> QueuedJob:
-        """A job that has come to this state, with nobody at it now."""
-        self.queue.submit(request, job_id)
-        job = self.queue.claim("setter", 60, job_id)
-        assert job
-        outcome = {"outcome": state} if state.is_terminal else {}
-        job = self.queue.save(replace(job, work=JobWork(**{"attempt": 1, **outcome, **work})), "setter")
-        for each in [*STEPS, state]:
-            if job.state is state:
-                break
-            if each is not job.state:
-                job = self.queue.save(replace(job, state=each), "setter")
-        self.queue.release(job_id, "setter")
-        return self.queue.get(job_id)
+        return add_job(self.queue, job_id, state, request, **work)
 
     def add_machine(self, number: int, job_id: str, attempt: int = 1, **details: Any) -> None:
         self.account.add(number, format_label("me", job_id, attempt), **details)
