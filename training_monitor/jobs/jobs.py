@@ -54,10 +54,6 @@ _Seen = TypeVar("_Seen")
 _KEPT = "training_monitor"
 
 
-def is_process_job(job_id: str) -> bool:
-    return job_id.startswith(process_jobs.PREFIX)
-
-
 def is_ray_job(job_id: str) -> bool:
     return prefix_of(job_id) == RAY
 

@@ -93,7 +93,7 @@ def _stop_and_save(args: Namespace) -> int:
         with_options,
     )
     from training_monitor.core.best_effort_store import BestEffortStore
-    from training_monitor.jobs.jobs import is_process_job
+    from training_monitor.jobs.kinds import PROCESS
     from training_monitor.look.meant import is_path, named_job
     from training_monitor.supervision import TrainingWatcher, terminate_training
     from training_monitor.supervision.terminate import is_terminating
@@ -102,7 +102,7 @@ def _stop_and_save(args: Namespace) -> int:
         return make_watcher(args, with_options(job, args), store)
 
     store, args.reason = BestEffortStore(), args.reason or _BY_HAND
-    if args.job and (is_path(args.job) or is_process_job(args.job)):
+    if args.job and (is_path(args.job) or args.job.startswith(PROCESS)):
         job = named_job(args.job)
     else:
         job = find_job(args, args.job, store, lambda known: is_terminating(watcher_of(known)))
