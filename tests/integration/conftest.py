@@ -31,6 +31,7 @@ from tests.loopback.vast import VastApi
 from tests.loopback.vast_rows import KEY
 from tests.requirements import require
 from tests.warm_tools import warm_tool
+from training_monitor.core.errors import CommandError
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.results import CommandResult
 from training_monitor.targets.transport import LocalTransport
@@ -41,6 +42,18 @@ MARK = "TRAINING_MONITOR_TEST"
 WRONG_KEY = "wrong-key-of-somebody"
 # The command finds any cluster among the processes of this machine: also that of a test which runs beside this one.
 NO_RAY = "#!/bin/sh\necho 'ConnectionError: Could not find any running Ray instance.' >&2\nexit 1\n"
+
+
+def failures_of(*acts: Callable[[], object]) -> list[CommandError]:
+    """What these raise; nothing shows a key."""
+    errors = []
+    for act in acts:
+        with pytest.raises(CommandError) as caught:
+            act()
+        errors.append(caught.value)
+    for error in errors:
+        assert KEY not in f"{error} {error.result}" and WRONG_KEY not in f"{error} {error.result}"
+    return errors
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60) -> bool:

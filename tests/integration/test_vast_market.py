@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import WRONG_KEY, Surroundings, WatchedTransport
+from tests.integration.conftest import WRONG_KEY, Surroundings, WatchedTransport, failures_of
 from tests.loopback.vast import ADD_SSH_KEY, KEY, SEARCH, VastApi, failure
 from tests.requirements import require
 from training_monitor.core.errors import (
@@ -29,15 +29,8 @@ def search(transport: WatchedTransport, query: OfferQuery = ANY) -> list[int]:
 
 
 def failures(transport: WatchedTransport) -> list[CommandError]:
-    """What asking raises; nothing shows a key."""
-    errors = []
-    for ask in (lambda: search(transport), lambda: account_balance(transport=transport), lambda: keys(transport)):
-        with pytest.raises(CommandError) as caught:
-            ask()
-        errors.append(caught.value)
-    for error in errors:
-        assert KEY not in f"{error} {error.result}" and WRONG_KEY not in f"{error} {error.result}"
-    return errors
+    """What asking raises."""
+    return failures_of(lambda: search(transport), lambda: account_balance(transport=transport), lambda: keys(transport))
 
 
 def keys(transport: WatchedTransport) -> list[str]:
