@@ -30,7 +30,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.table import Row, in_turn  # noqa: E402
 from training_monitor.core.store import Store
-from training_monitor.fleet.history import DAY, FIELDS, HOUR, THINNED, History, format_row, pack_chunk, parse_row, thin
+from training_monitor.core.units import DAY, HOUR
+from training_monitor.fleet.history import FIELDS, THINNED, History, format_row, pack_chunk, parse_row, thin
 from training_monitor.fleet.values import FleetSample
 
 START = 1_750_032_000.0  # a midnight

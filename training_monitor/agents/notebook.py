@@ -11,10 +11,10 @@ from training_monitor.core.fields import PublicValue
 from training_monitor.core.panel_html import format_figure, format_html
 from training_monitor.core.panels import Panel, clean, format_text, panel_of
 from training_monitor.core.records import LAST_TIME
-from training_monitor.core.units import format_duration, format_sparkline
+from training_monitor.core.units import DAY, format_duration, format_sparkline
 from training_monitor.core.values import Observation
 from training_monitor.fleet.fleet import FleetMonitor
-from training_monitor.fleet.history import DAY, History
+from training_monitor.fleet.history import History
 from training_monitor.fleet.trends import series
 from training_monitor.fleet.values import FleetSample
 from training_monitor.supervision.monitor import BackgroundMonitor

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.output import UNCUT, hint, print_json, print_table
-from training_monitor.core.units import plural
+from training_monitor.core.units import DAY, plural
 from training_monitor.fleet import FleetSample
-from training_monitor.fleet.history import DAY, HistoryMember, HistoryReader
+from training_monitor.fleet.history import HistoryMember, HistoryReader
 from training_monitor.fleet.trends import Cost, add_costs, cost_by_day
 from training_monitor.targets.target import instance_of
 from training_monitor.ui.kit.text import format_total

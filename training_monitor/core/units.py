@@ -9,6 +9,7 @@ from math import fsum, isfinite, nan
 
 from training_monitor.core.regex import regex
 
+HOUR, DAY = 3600.0, 86_400.0  # seconds
 _BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
 FLAT = 0.02  # of its size: what changes by less is drawn as a flat line
 _MIDDLE, _LINE = 0.49, "─"

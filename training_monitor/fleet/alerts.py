@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from math import floor, isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from training_monitor.core.units import format_duration
+from training_monitor.core.units import DAY, HOUR, format_duration
 from training_monitor.fleet.config import AlertRule, FleetConfig
 from training_monitor.fleet.metrics import FAILED, LEVELS, TrainingMetrics, failure_of, has_nan, is_finished, is_full
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSummary
-from training_monitor.vast.cost import DAY, HOUR
 from training_monitor.verdict.judge import ENDS, format_verdict
 
 if TYPE_CHECKING:

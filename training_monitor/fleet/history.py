@@ -33,7 +33,7 @@ from training_monitor.core.errors import ParseError, SettingsError, TrainingMoni
 from training_monitor.core.records import LAST_TIME, read_row
 from training_monitor.core.store import Execute, Store, storable
 from training_monitor.core.store_files import tell
-from training_monitor.core.units import known_number
+from training_monitor.core.units import DAY, HOUR, known_number
 from training_monitor.fleet.metrics import FLEET_COLUMNS
 from training_monitor.fleet.values import REPORTED, FleetSample
 
@@ -45,7 +45,6 @@ _LAST = {each.name for each in FLEET_COLUMNS if each.thinned == "last"}
 _EXACT = 2.0**53
 MOST_DECIMALS = 16  # of a column of integers
 _SOURCE = "the history"
-HOUR, DAY = 3600.0, 86_400.0
 QUARTER = 6 * HOUR  # thinned at once, of one member
 PAUSE = 600.0  # seconds between two checks for something to pack or thin: hours, which end once an hour
 SHARD = 8  # members

@@ -17,13 +17,12 @@ from typing import NamedTuple
 from training_monitor import __version__
 from training_monitor.core.masking import redact
 from training_monitor.core.shown import shown
-from training_monitor.core.units import known_number
+from training_monitor.core.units import HOUR, known_number
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.columns import FleetColumn
 from training_monitor.fleet.metrics import FLEET_COLUMNS, Thresholds, TrainingMetrics, end_with_machine, has_nan
 from training_monitor.fleet.rows import HEALTH_LEVELS
 from training_monitor.fleet.values import MOST_BESIDE, FleetSnapshot
-from training_monitor.vast.cost import HOUR
 from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED, STATES, VERDICTS
 
 PREFIX = "training_monitor_"

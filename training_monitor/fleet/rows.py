@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from training_monitor.core.models import JobStatus
 from training_monitor.core.shown import shown
-from training_monitor.core.units import known_number
+from training_monitor.core.units import HOUR, known_number
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.columns import FleetColumn
 from training_monitor.fleet.metrics import (
@@ -27,7 +27,7 @@ from training_monitor.fleet.metrics import (
 from training_monitor.fleet.values import FleetSummary, MemberSpec, TargetReading
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.text import strip_ansi
-from training_monitor.vast.cost import HOUR, cost_per_hour, forecast_burn
+from training_monitor.vast.cost import cost_per_hour, forecast_burn
 from training_monitor.vast.rows import EARLIEST_START, read_label
 from training_monitor.verdict.judge import ENDS, NOBODY_LOOKED
 

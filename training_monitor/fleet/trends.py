@@ -13,10 +13,9 @@ from heapq import merge
 from math import fsum, inf, isfinite, nan
 from typing import NamedTuple
 
-from training_monitor.core.units import median
+from training_monitor.core.units import HOUR, median
 from training_monitor.fleet.values import FleetSample
 
-HOUR = 3600.0
 MOST_POINTS = 200
 COMPARED = ("step", "loss", "steps_per_second", "gpu_utilization", "total_cost")  # the fields that `compare_runs` needs
 RECENT = 300.0  # seconds: old samples are as far apart

@@ -27,7 +27,7 @@ from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.read_fence import check_here
 from training_monitor.core.store import Store
-from training_monitor.core.units import format_duration, name_some, plural
+from training_monitor.core.units import DAY, format_duration, name_some, plural
 from training_monitor.core.values import Notice
 from training_monitor.rent import instance_steps
 from training_monitor.rent.config import MOST_JOBS_AT_ONCE, ServiceConfig
@@ -47,7 +47,7 @@ from training_monitor.rent.sweeper import SweepReport, sweep_instances, watch_sw
 from training_monitor.targets.transport import Transport
 from training_monitor.uploads.checkpoint import check_destination
 from training_monitor.vast.account import account_balance
-from training_monitor.vast.cost import DAY, BurnForecast, forecast_burn
+from training_monitor.vast.cost import BurnForecast, forecast_burn
 from training_monitor.vast.instances import list_instances
 from training_monitor.vast.training_request import JobState, QueuedJob, TrainingRequest, resolve_env
 

@@ -12,12 +12,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.units import format_duration, known_number, name_some
+from training_monitor.core.units import DAY, HOUR, format_duration, known_number, name_some
 
 if TYPE_CHECKING:
     from training_monitor.vast.training_request import JobWork, QueuedJob, Rental, TrainingRequest
 
-HOUR, DAY = 3600.0, 86_400.0
 LEAST_SETUP_SECONDS = 180.0  # no machine boots, gets its data and is checked in less
 _RUNNING = "running"
 

@@ -19,10 +19,10 @@ from typing import Annotated, Any, NamedTuple
 from training_monitor.core.errors import SettingsError, TargetUnreachable, closest
 from training_monitor.core.fields import PublicValue
 from training_monitor.core.settings_table import SWITCH, Place, check_fields, choice, items, number, text, whole
-from training_monitor.core.units import format_duration, known_number, name_some, plural
+from training_monitor.core.units import HOUR, format_duration, known_number, name_some, plural
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.asking import ask_vastai, clean_line
-from training_monitor.vast.cost import HOUR, estimate_cost, least_seconds
+from training_monitor.vast.cost import estimate_cost, least_seconds
 from training_monitor.vast.training_request import TrainingRequest
 
 MOST_ROWS, MOST_PAGES = 1000, 5

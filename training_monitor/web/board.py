@@ -12,6 +12,7 @@ from typing import Any
 
 from training_monitor.core.errors import Hint, SettingsError, TrainingMonitorError
 from training_monitor.core.logger import get_logger
+from training_monitor.core.units import DAY
 from training_monitor.fleet.attention import worst_first
 from training_monitor.fleet.config import parse_member
 from training_monitor.fleet.fleet import ACTIONS, FleetMonitor
@@ -46,13 +47,12 @@ from training_monitor.web.pages import (
 )
 from training_monitor.web.stream import State
 
-LEAST_SPAN, MOST_SPAN = 10.0, 400 * 86_400.0  # seconds that a chart shows
+LEAST_SPAN, MOST_SPAN = 10.0, 400 * DAY  # seconds that a chart shows
 MOST_JOBS = 200  # the newest of the queue
 MOST_PRICED = 100  # members whose cost is read; the dearest
 COST_SECONDS = 30.0  # for which the cost is not read again
 NOW_SECONDS = 30.0  # a chart that ends this short a time ago ends now
 AHEAD_HOURS = 24.0
-_DAY = 86_400.0
 
 _COST_FIELDS = ("cost_per_hour", "total_cost", "eta_seconds")  # those of `project_cost`
 _RATE = Chart("cost_per_hour", "Price of the fleet", "per hour", format_price, 0.0)
@@ -271,8 +271,8 @@ def _find(snapshot: FleetSnapshot, name: str) -> TrainingMetrics:
 
 def _costs_by_day(machines: Sequence[Sequence[FleetSample]], window: Window) -> list[tuple[str, str]]:
     """Return what some machines cost on each local day of a time, the newest first; + is at least this much."""
-    first = ((window.begin + window.utc_offset) // _DAY + 1) * _DAY - window.utc_offset
-    midnights = [first + _DAY * number for number in range(ceil((window.end - first) / _DAY))]
+    first = ((window.begin + window.utc_offset) // DAY + 1) * DAY - window.utc_offset
+    midnights = [first + DAY * number for number in range(ceil((window.end - first) / DAY))]
     bounds = [window.begin, *midnights, window.end]
     costs = [cost_by_day([samples], bounds) for samples in machines]
     sums = [add_costs(each[day] for each in costs) for day in range(len(bounds) - 1)]

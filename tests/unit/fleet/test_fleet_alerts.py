@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from training_monitor.core.units import DAY
 from training_monitor.core.values import LossAnalysis, Verdict
 from training_monitor.fleet.alerts import ToldAccount, ToldMember, decide_account_alerts, decide_fleet_alerts
 from training_monitor.fleet.config import AlertRule, FleetConfig
 from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSummary, sample_of
-from training_monitor.vast.cost import DAY
 
 NOW = 1_750_000_000.0
 CONFIG = FleetConfig()

@@ -20,7 +20,8 @@ import pytest
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
 from training_monitor.core.records import LAST_TIME
 from training_monitor.core.store import Execute, Store
-from training_monitor.fleet.history import DAY, HOUR, SHARD, History, _insert
+from training_monitor.core.units import DAY, HOUR
+from training_monitor.fleet.history import SHARD, History, _insert
 from training_monitor.fleet.values import FleetSample
 
 BEGIN = 1_749_945_600.0  # a midnight

@@ -23,9 +23,9 @@ from training_monitor.core.errors import SettingsError, did_you_mean
 from training_monitor.core.fields import keys_of
 from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown_cell
-from training_monitor.core.units import format_duration, format_sparkline, name_some, parse_duration, plural
+from training_monitor.core.units import DAY, format_duration, format_sparkline, name_some, parse_duration, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
-from training_monitor.fleet.history import DAY, FIELDS, HistoryMember, HistoryReader, mock_history
+from training_monitor.fleet.history import FIELDS, HistoryMember, HistoryReader, mock_history
 from training_monitor.fleet.metrics import FLEET_COLUMNS
 from training_monitor.fleet.trends import COMPARED, CostProjection, RunComparison, describe_compared, series
 
