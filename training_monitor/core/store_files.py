@@ -61,11 +61,8 @@ def check_parents(path: str) -> None:
         for owner in (own.st_uid, seen.st_uid):
             if owner not in (0, os.geteuid()):
                 raise StateError(f"{what} belongs to another user (uid {owner})", hint=ELSEWHERE)
-        if seen.st_mode & stat.S_IWOTH and not seen.st_mode & stat.S_ISVTX:
-            raise StateError(
-                f"{what} is writable by other users (mode {stat.S_IMODE(seen.st_mode):04o})",
-                hint=f"chmod o-w {shlex.quote(each)}, or set TRAINING_MONITOR_STATE_DIR to another folder",
-            )
+        if not seen.st_mode & stat.S_ISVTX:
+            _check_mode(what, each, seen, stat.S_IWOTH, "o-w")
 
 
 def _above(path: str) -> Iterator[str]:
@@ -93,11 +90,13 @@ def check_file(path: str, seen: os.stat_result, *, names: int = sys.maxsize) -> 
     _check_mode(f"the state file {path}", path, seen)
 
 
-def _check_mode(what: str, path: str, seen: os.stat_result) -> None:
-    if seen.st_mode & 0o022:
+def _check_mode(
+    what: str, path: str, seen: os.stat_result, bad: int = stat.S_IWGRP | stat.S_IWOTH, cure: str = "go-w"
+) -> None:
+    if seen.st_mode & bad:
         raise StateError(
             f"{what} is writable by other users (mode {stat.S_IMODE(seen.st_mode):04o})",
-            hint=f"chmod go-w {shlex.quote(path)}, or set TRAINING_MONITOR_STATE_DIR to another folder",
+            hint=f"chmod {cure} {shlex.quote(path)}, or set TRAINING_MONITOR_STATE_DIR to another folder",
         )
 
 
