@@ -213,9 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _read_head(self, patience: float) -> bytes:
         """Return a request's head; empty where the connection ended, or nothing came. Raises Refused."""
         deadline = time.monotonic() + patience
-        while (end := self._pending.find(b"\r\n\r\n")) < 0:
-            if len(self._pending) > MOST_HEAD:
-                raise Refused(431, f"the request header is longer than {MOST_HEAD} bytes")
+        while (end := self._pending.find(b"\r\n\r\n")) < 0 and len(self._pending) <= MOST_HEAD:
             had = len(self._pending)
             if not self._receive(deadline):
                 if had:
@@ -223,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return b""
             if not had:
                 deadline = time.monotonic() + REQUEST_SECONDS
-        if end > MOST_HEAD:
+        if not 0 <= end <= MOST_HEAD:
             raise Refused(431, f"the request header is longer than {MOST_HEAD} bytes")
         head, self._pending = self._pending[: end + 4], self._pending[end + 4 :]
         return head
