@@ -156,6 +156,10 @@ class CommandParser(argparse.ArgumentParser):
         """
         self.completes[self.add_argument(name, metavar=metavar, help=help, **more).dest] = completes
 
+    def several(self, name: str, metavar: str, help: str, completes: str = "", **more: Any) -> None:
+        """Declare an option that may be repeated: its value is the list of what was given."""
+        self.value(name, metavar, help, completes, action="append", default=[], **more)
+
     def duration(
         self,
         name: str,

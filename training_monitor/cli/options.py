@@ -64,17 +64,13 @@ def add_ending(command: CommandParser) -> None:
     )
     command.value("--name", "NAME", "name of the training in notices (default: its job or log)")
     command.notify()
-    command.value(
+    command.several(
         "--upload",
         "WHERE",
         "upload destination of the newest complete checkpoint: hf:OWNER/NAME, s3://BUCKET/PREFIX or a presigned URL; "
         "may be repeated for fallbacks",
-        action="append",
-        default=[],
     )
-    command.value(
-        "--tag", "TAG", "tag to add to the README of an unfinished model (may be repeated)", action="append", default=[]
-    )
+    command.several("--tag", "TAG", "tag to add to the README of an unfinished model (may be repeated)")
     command.flag("--destroy", "destroy the vast.ai instance once the upload is verified")
     command.flag("--destroy-without-upload", "destroy the instance even without a verified upload; its data is lost")
     command.duration("--stop-grace", "time between SIGTERM and SIGKILL (default: 10s)")
@@ -106,12 +102,11 @@ def add_screen(command: CommandParser) -> None:
 
 def add_fleet_looks(command: CommandParser) -> None:
     command.duration("--interval", "time between refreshes (default: 10s)", type=seconds_from(1, below=1e6))
-    command.value(
+    command.several(
         "--log-path",
         "PATTERN",
         "shell pattern for the training's log on its machine; the newest match is read (default: "
         "/workspace/output/*/training.log, the logs of process jobs and Ray drivers, /workspace/*.log)",
-        action="append",
     )
     command.flag("--no-history", "record nothing for `training-monitor history`")
     command.notify()

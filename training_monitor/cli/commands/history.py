@@ -74,7 +74,7 @@ def declare(command: CommandParser) -> None:
         type=_moment,
     )
     command.value("--until", "WHEN", "end of the period (default: now)", type=_moment)
-    command.value("--field", "FIELD", "show only this field (may be repeated)", action="append", default=[])
+    command.several("--field", "FIELD", "show only this field (may be repeated)")
     command.value("--csv", "FILE", "write the samples to this file; - is standard output", FILES)
     command.value("--jsonl", "FILE", "write the samples as JSON lines; NaN and infinity are written as strings", FILES)
     command.flag("--mock", "show the history of the simulated instances of `vast --mock`")

@@ -22,13 +22,12 @@ def declare(command: CommandParser) -> None:
         "--allow-write",
         "also offer tools that make changes (stop, run, upload, rent, destroy); each call requires a confirmation",
     )
-    command.value(
+    command.several(
         "--read-under",
         "DIR",
         "also allow reading files inside this folder of a target (may be repeated; default: only logs and checkpoint "
         "folders of jobs and of detected trainings)",
         FOLDERS,
-        action="append",
     )
     command.flag("--text", "also return each result as text, for clients that show only text")
 
@@ -58,10 +57,10 @@ def run(args: Namespace) -> int:
     from training_monitor.agents.mcp.server import serve
     from training_monitor.agents.mcp.tools import list_tools
 
-    for folder in args.read_under or ():
+    for folder in args.read_under:
         if not folder.startswith(("/", "~")) or not folder.isprintable():
             raise SettingsError("--read-under", folder, "an absolute path, or one that begins with ~/")
-    fence_reading(args.read_under or ())
+    fence_reading(args.read_under)
     tools = open_tools(allow_write=args.allow_write)
     if args.json:
         print_json(args, {"tools": list_tools(tools)})

@@ -27,7 +27,7 @@ def declare(command: CommandParser) -> None:
     command.value("message", "MESSAGE", "text of the notice", nargs="?")
     command.flag("--test", "send a test notice through every channel")
     command.flag("--list", "list recent notices")
-    command.value("--channel", "NAME", "use only this channel (may be repeated)", action="append")
+    command.several("--channel", "NAME", "use only this channel (may be repeated)")
     command.value("--user", "NAME", "recipient: a user in the settings file (default: that of each channel)", USERS)
     command.value(
         "--priority",
@@ -109,7 +109,7 @@ def _list(args: Namespace) -> int:
     return OK
 
 
-def _notifier(names: list[str] | None, *, with_web: bool = False) -> TrainingNotifier:
+def _notifier(names: list[str], *, with_web: bool = False) -> TrainingNotifier:
     """Return the notifier of the settings, with all of its channels or those named."""
     from training_monitor.core.best_effort_store import BestEffortStore
     from training_monitor.notify.channels.web import WebList
@@ -121,7 +121,7 @@ def _notifier(names: list[str] | None, *, with_web: bool = False) -> TrainingNot
     if not channels:
         expected = "a channel: TRAINING_MONITOR_TELEGRAM_TOKEN, ..._SLACK_WEBHOOK or another in the environment"
         raise SettingsError("notifications", None, f"{expected}, or [notifications] in the settings file")
-    for name in names or ():
+    for name in names:
         if name not in there:
             raise SettingsError("channel", name, f"a configured channel: {', '.join(sorted(there))}")
     if names:

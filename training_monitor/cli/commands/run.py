@@ -28,12 +28,7 @@ def declare(command: CommandParser) -> None:
         "working directory on the target (default: the current directory; on another machine, the "
         "one in which a shell starts)",
     )
-    command.value(
-        "--env",
-        "NAME[=VALUE]",
-        "environment variable; NAME alone passes its current value",
-        action="append",
-    )
+    command.several("--env", "NAME[=VALUE]", "environment variable; NAME alone passes its current value")
     add_supervision(command)
     command.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program to run, with its arguments"

@@ -21,12 +21,11 @@ _EXITS = {"met": OK, "missed": BAD}
 def declare(command: CommandParser) -> None:
     command.target(is_optional=True)
     command.what()
-    command.value(
+    command.several(
         "--for",
         "CONDITION",
         "finished (default), failed, stalled, step=N, epoch=N, gpu-idle[=DURATION] (default: 5m), "
         "checkpoint (new and complete) or log=REGEX (new line); if repeated, wait for any of them",
-        action="append",
         dest="conditions",
     )
     command.value("--handle", "NAME", "name of the wait; without --for, resume this wait")
@@ -49,7 +48,7 @@ def declare(command: CommandParser) -> None:
 def run(args: Namespace) -> int:
     if args.list:
         return _list_waits(args)
-    if args.checkpoint_dir is not None and "checkpoint" not in (args.conditions or ()):
+    if args.checkpoint_dir is not None and "checkpoint" not in args.conditions:
         raise SettingsError("--checkpoint-dir", args.checkpoint_dir, "--for checkpoint as well")
     from training_monitor.supervision.kept_waits import new_handle
 

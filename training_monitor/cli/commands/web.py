@@ -34,13 +34,7 @@ def declare(command: CommandParser) -> None:
         "address to listen on; an address that other machines can reach requires --token-file",
         default="127.0.0.1",
     )
-    command.value(
-        "--name",
-        "NAME",
-        "host name, besides localhost, under which browsers may open the page",
-        action="append",
-        default=[],
-    )
+    command.several("--name", "NAME", "host name, besides localhost, under which browsers may open the page")
     command.value(
         "--token-file",
         "FILE",

@@ -24,9 +24,7 @@ _COLOURS = {"high": "green", "medium": "yellow", "low": "yellow"}
 def declare(command: CommandParser) -> None:
     command.target(is_optional=True)
     command.what()
-    command.value(
-        "--also", "TARGET", "another host of the same training (may be repeated)", TARGETS, action="append", default=[]
-    )
+    command.several("--also", "TARGET", "another host of the same training (may be repeated)", TARGETS)
     command.time_limit(20)
     command.value("--py-spy", "FILE", "py-spy executable, copied to the hosts temporarily", FILES)
     command.flag("--stacks", "print the stacks of all threads")

@@ -50,12 +50,7 @@ def declare(command: CommandParser) -> None:
         "$RESUME_FROM_CHECKPOINT",
     )
     command.value("--image", "IMAGE", "container image (default: ostris/aitoolkit:latest)")
-    command.value(
-        "--env",
-        "NAME[=VALUE]",
-        "environment variable; NAME alone is read from the worker's environment",
-        action="append",
-    )
+    command.several("--env", "NAME[=VALUE]", "environment variable; NAME alone is read from the worker's environment")
     command.value("--from", "FILE", "a JSON file with the fields of TrainingRequest", FILES, dest="file")
     command.value("--gpu", "NAME", "GPU models, most preferred first: 4090, A100, ...", nargs="+", action="extend")
     command.value(
@@ -78,11 +73,8 @@ def declare(command: CommandParser) -> None:
     command.value("--num-gpus", "N", "number of GPUs (default: 1)", type=positive_count)
     command.flag("--bid", "rent an interruptible machine: cheaper, but others can outbid you")
     command.value("--max-machines", "N", "maximum number of machines to try (default: 3)", type=positive_count)
-    command.value(
-        "--upload",
-        "WHERE",
-        "upload destination: hf:OWNER/NAME or s3://BUCKET/PREFIX; may be repeated for fallbacks",
-        action="append",
+    command.several(
+        "--upload", "WHERE", "upload destination: hf:OWNER/NAME or s3://BUCKET/PREFIX; may be repeated for fallbacks"
     )
     command.value(
         "--samples",
@@ -242,7 +234,7 @@ def read_request(args: Namespace) -> TrainingRequest:
     for key in ("samples", "register"):
         if (done := getattr(args, key)) is not None:
             given[key] = {"url" if address.match(done) else "command": done}
-    for key, more in (("env", dict(_variable(each) for each in args.env or ())), ("offers", _wishes(args))):
+    for key, more in (("env", dict(_variable(each) for each in args.env)), ("offers", _wishes(args))):
         own = given.get(key) or {}
         given[key] = {**own, **more} if isinstance(own, dict) else own
     chosen = {key: getattr(args, key) for key in _SPEC if getattr(args, key) is not None}
