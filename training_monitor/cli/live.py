@@ -8,10 +8,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import replace
 
 from training_monitor.cli.keys import event_keys
 from training_monitor.cli.output import hint, paint, print_json, put, put_report, say, wrapped
@@ -87,7 +85,6 @@ class LiveDisplay:
         """Print `heading` before the first event."""
         self._args, self._heading = args, heading
         self._live = LiveLine(_PLAIN_SECONDS)
-        self._since: tuple[str, float, int] | None = None
         self._counted = ""  # the job whose step was shown
 
     def show(self, event: Event) -> None:
@@ -102,25 +99,15 @@ class LiveDisplay:
             number = attempt_number(event.view.job_id) or event.attempt
             is_first = event.view.job_id != self._counted and job_progress(event.view.progress).step is not None
             self._counted = event.view.job_id if is_first else self._counted
-            parts = view_parts(event.view, self._speed(event.view))
-            self._live.draw(f"attempt {number}", *parts, is_news=is_first)
+            self._live.draw(f"attempt {number}", *view_parts(event.view), is_news=is_first)
         else:
             self._live.print_event(event)
-
-    def _speed(self, view: JobView) -> float | None:
-        """Return the steps per second in the log, else those observed so far in this job."""
-        step, now = job_progress(view.progress).step, time.monotonic()
-        if view.progress.steps_per_second or step is None:
-            return view.progress.steps_per_second
-        if self._since is None or self._since[0] != view.job_id or step < self._since[2]:
-            self._since = (view.job_id, now, step)
-        return (step - self._since[2]) / (now - self._since[1]) if step > self._since[2] else None
 
     def clear(self) -> None:
         self._live.clear()
 
 
-def view_parts(view: JobView, speed: float | None) -> list[str]:
+def view_parts(view: JobView) -> list[str]:
     """Return the parts of its progress, and how long the log of a running job has been silent.
 
     Of a job that has not started, return what it waits for.
@@ -128,20 +115,20 @@ def view_parts(view: JobView, speed: float | None) -> list[str]:
     if view.status is JobStatus.PENDING:
         return [format_standing(view.status, view.progress, view.message)]
     is_silent = not view.status.is_terminal and view.log_age is not None and view.log_age >= _SILENT_SECONDS
-    return [*progress_parts(view.progress, speed), *([f"silent {format_duration(view.log_age)}"] if is_silent else [])]
+    return [*progress_parts(view.progress), *([f"silent {format_duration(view.log_age)}"] if is_silent else [])]
 
 
-def progress_parts(progress: Progress, speed: float | None, *, stalled: bool = False) -> list[str]:
+def progress_parts(progress: Progress, *, stalled: bool = False) -> list[str]:
     """Return bar, step, loss, speed in steps per second, and ETA, as far as known; a stalled training has no ETA."""
-    job, parts = job_progress(replace(progress, steps_per_second=speed)), []
+    job, parts = job_progress(progress), []
     if job.fraction is not None:
         filled = round(job.fraction * _BAR_WIDTH)
         parts.append(f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {job.fraction:4.0%}")
     parts.append(format_position(job))
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4g}")
-    if speed:
-        parts.append(format_pace(1.0 / speed))
+    if progress.steps_per_second:
+        parts.append(format_pace(1.0 / progress.steps_per_second))
     return parts if job.eta_seconds is None or stalled else [*parts, f"ETA {format_duration(job.eta_seconds)}"]
 
 

@@ -81,7 +81,7 @@ class ServiceDisplay:
             self._heard_of(self._job_id)
         with self._lock:
             if not self._args.json and job_progress(update.progress).step is not None:
-                self._live.draw(*progress_parts(update.progress, update.progress.steps_per_second))
+                self._live.draw(*progress_parts(update.progress))
 
     def _aside(self, text: str) -> None:
         with self._lock:
@@ -113,7 +113,7 @@ def _progress_of(event: Event) -> list[str]:
     view = event.view
     if view is None or job_progress(view.progress).step is None:
         return [event.text]
-    return view_parts(view, view.progress.steps_per_second)
+    return view_parts(view)
 
 
 def say_left(job: QueuedJob) -> None:

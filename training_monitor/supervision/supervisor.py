@@ -68,6 +68,7 @@ from training_monitor.supervision.run_state import (
 )
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
+from training_monitor.verdict.judge import with_speed
 from training_monitor.verdict.restart import RestartPolicy, choose_resume, restart_delay
 from training_monitor.verdict.stall import stall_policy
 from training_monitor.why.before_end import explain_before_end
@@ -368,7 +369,7 @@ class Supervisor(Hands):
         if is_explained and not stalled and verdict.state != "unknown":
             self.tell(run, "detected", f"{run.job_id} no longer stalls, so it is not stopped: {verdict.reason}", view)
             run = update_attempt(run, explanation=None, roll_call=None, suspect_nodes=None, faulty_nodes=None)
-        self.tell(run, "progress", describe_look(view), view)
+        self.tell(run, "progress", describe_look(view), replace(view, progress=with_speed(view.progress, verdict)))
         self.pause(run, SURE_SECONDS if stalled else self.policy.check_interval)
         return run
 

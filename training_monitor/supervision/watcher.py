@@ -42,6 +42,7 @@ from training_monitor.targets.asking import Site
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
+from training_monitor.verdict.judge import with_speed
 from training_monitor.verdict.limits import WatchConfig, read_watch_config
 
 FIRST_WAIT = 0.2
@@ -443,10 +444,10 @@ class _Streaming:
 
     def _hand_on(self, lines: list[tuple[str, Progress]]) -> None:
         """Call the callback for each line with its progress; one thread at a time, to keep the order."""
-        now, stall = self._watcher.clock.time(), self._watcher.state.verdict.stall or NOT_STALLING
+        now, verdict = self._watcher.clock.time(), self._watcher.state.verdict
         for line, progress in lines:
             try:
-                self._callback(LogUpdate(line, progress, stall, now))
+                self._callback(LogUpdate(line, with_speed(progress, verdict), verdict.stall or NOT_STALLING, now))
             except Exception:
                 get_logger().exception("%s: the callback of the stream failed", self._watcher.job.label)
 

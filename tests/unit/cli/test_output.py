@@ -14,7 +14,6 @@ from collections.abc import Callable
 import pytest
 
 from tests.fakes import FakeClock
-from training_monitor.cli import live
 from training_monitor.cli.live import LiveDisplay, LiveLine, Waiting
 from training_monitor.cli.output import (
     complain,
@@ -188,14 +187,9 @@ def show_steps(monkeypatch: pytest.MonkeyPatch, *steps: tuple[str, int | None]) 
     return stdout.getvalue().splitlines()
 
 
-def test_the_first_known_step_is_printed_at_once_and_the_speed_is_of_its_attempt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_first_known_step_is_printed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     told = show_steps(monkeypatch, ("first", None), ("first", 3), ("first", 9), ("second", 12))
     assert [line.split()[-1] for line in told] == ["?", "3", "12"]
-    monkeypatch.setattr(live, "_PLAIN_SECONDS", 0.0)
-    told = show_steps(monkeypatch, ("first", 1), ("first", 9), ("second", 501))
-    assert ["steps/s" in line for line in told] == [False, True, False], told
 
 
 def test_what_is_put_is_neither_buffered_nor_masked_twice_and_steers_no_terminal(

@@ -87,6 +87,13 @@ def test_a_job_that_succeeds_the_first_time_is_never_restarted(bench: Bench, slo
     assert (job.name, job.command, job.env) == ("run-attempt-1", "python train.py", {"SEED": "1"})
 
 
+def test_each_look_reports_the_speed_that_was_seen(bench: Bench) -> None:
+    bench.restart()
+    seen = [event.view.progress for event in bench.events if event.kind == "progress" and event.view]
+    speeds = [each.steps_per_second for each in seen if each.step]
+    assert speeds[0] is None and set(speeds[1:]) == {1.0}
+
+
 def test_each_of_three_restarts_uses_the_newest_checkpoint(bench: Bench) -> None:
     crash = Behaviour(total=600, crash_after=120)
     bench.jobs.behaviours = [crash, crash, crash, Behaviour(total=600)]

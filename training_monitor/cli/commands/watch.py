@@ -266,7 +266,7 @@ class _Display:
             return
         is_news = state is not None and (self._drawn is None or self._drawn[-1] != state)
         self._drawn, self._drawn_at = shown, now
-        parts = progress_parts(seen.progress, seen.progress.steps_per_second, stalled=stalled and kind != "slow")
+        parts = progress_parts(seen.progress, stalled=stalled and kind != "slow")
         if self._status and self._status.status is JobStatus.PENDING:
             parts = [format_standing(self._status.status, seen.progress, self._status.message)]
         if judged:
@@ -297,8 +297,8 @@ def _show_once(status: TrainingStatus, args: Namespace) -> int:
     if print_json(args, _look_keys(status)):
         return code
     running = {True: "running", False: "not running", None: "unknown whether it is running"}[status.is_running]
-    stalled, speed = verdict.state == "stalled", status.progress.steps_per_second
-    parts = [running, *progress_parts(status.progress, speed, stalled=stalled)]
+    stalled = verdict.state == "stalled"
+    parts = [running, *progress_parts(status.progress, stalled=stalled)]
     if status.is_running and verdict.seconds_without_step is not None and not stalled:
         parts.append(f"last step {format_duration(verdict.seconds_without_step)} ago")
     if status.status is JobStatus.PENDING:

@@ -40,7 +40,6 @@ from training_monitor.ui.kit.text import gain
 from training_monitor.ui.kit.view import Table, opened, said
 from training_monitor.ui.watch.pages import draw_events, draw_header, draw_log, draw_main
 from training_monitor.ui.watch.view import ProcessFacts, WatchSnapshot, WatchView
-from training_monitor.verdict.judge import with_speed
 
 KEPT_LINES, KEPT_EVENTS, KEPT_LOSSES, KEPT_STEPS = 2000, 1000, 1024, 256
 LIST_SECONDS = 60.0  # between two listings of the checkpoints, however often the target is looked at
@@ -165,9 +164,8 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
             self._add_lines(update.line)
             is_step, written_at = self._note_step(update.progress, update.timestamp), self._watcher.state.written_at
             at = update.timestamp if written_at is None else min(update.timestamp, written_at)
-            verdict = seen.status.verdict if seen.status else None
             self._change(
-                progress=self._with_speed(with_speed(update.progress, verdict) if verdict else update.progress),
+                progress=self._with_speed(update.progress),
                 progress_at=update.timestamp,
                 step_at=at if is_step else seen.step_at,
                 missing_log=None,
