@@ -89,7 +89,8 @@ _SCALED = regex(
 _XID_FATAL = regex(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
 _EXCEPTION = regex(
     r"^(?:.{0,160}\] |.{0,160}\b(?:error ?message|reason: error|caused by)\b)?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
-    r"(?!\w{1,60}_error: -?\d)((?:os|io|[a-z_]\w{2,60}?)(?:error|exception|unsupported|systemexit|notfound))\b(?::|$)"
+    r"(?!\w{1,60}_error: -?\d)((?:os|io|[a-z_]\w{2,60}?)(?:error|exception|unsupported|systemexit|notfound)"
+    r"|(?<=\bexc\.)unsupported)\b(?::|$)"
 )
 # An exception by its position: a class in a module of exceptions, or the last line of a traceback (or else a warning)
 _RAISED = regex(

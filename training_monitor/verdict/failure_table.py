@@ -299,7 +299,8 @@ SIGNATURES = tuple(
         (CAUSE, "nccl_network_error",  # the adapter has reached a limit
          r"\bibv_\w{1,40} failed .{0,40}no space left"),
         (CAUSE, "shared_memory",
-         r"insufficient shared memory|bus error.{0,120}shm|unable to open shared memory object"
+         r"insufficient shared memory|bus error.{0,120}shm"
+         r"|unable to open shared memory object(?!.{0,200}too many open files)"
          r"|out of shared memory|raise your shared memory limit"),
         (CAUSE, "shared_memory",
          r"(?:</torch_|/dev/shm/|shared memory segment|posix_fallocate failed).{0,200}no space left"
@@ -448,8 +449,9 @@ SIGNATURES = tuple(
          r"|statuscode\.unavailable|network is unreachable"
          r"|unavailable: (?:failed to connect|.{0,60}socket)"
          r"|no route to host|internal server error|requesttimeout|throttlingexception|operation timed out"
-         r"|network error|an error occurred \((?:500|503|internalerror)|\(slowdown\)|couldn\'t connect to"
-         r"|could not connect to|check your internet connection|couldn\'t reach|cannot connect to"),
+         r"|network error|commerror: .{0,60}\btimed out\b|an error occurred \((?:500|503|internalerror)|\(slowdown\)"
+         r"|couldn\'t connect to|could not connect to|check your internet connection|couldn\'t reach"
+         r"|cannot connect to"),
         # ------------------------------------------------ a tool that a script calls before or after the training
         (WARNED, "environment",
          r"nvidia-smi: (?:command )?not found"),
@@ -474,14 +476,16 @@ SIGNATURES = tuple(
         (EXCEPTION, "device_mismatch",
          r"expected all tensors to be on the same device|must be on the same device|found at least two devices"
          r"|is on (?:cpu|cuda:\d+), but|expected object of (?:device|backend) type|tensors? on different devices"
-         r"|input type .{0,60} and weight type .{0,60} should be the same"
+         r"|input type \(torch\.(?:\w+\) and \w+ type \(torch\.cuda|cuda\.\w+\) and \w+ type \(torch)\.\w+\)"
+         r" should be the same"
          r"|arguments are located on different (?:gpu|device)s|can't convert cuda:\d+ device type tensor to numpy"),
         (EXCEPTION, "checkpoint_mismatch",
          r"error\(s\) in loading state_dict|(?:missing|unexpected) key\S{0,4} in .{0,30}state_?dict(?!\W{1,4}\[\])"
          r"|size mismatch for"
          r"|loaded state dict (?:has a different|contains a parameter group)"),
         (EXCEPTION, "dtype_mismatch",
-         r"expected .{0,60}(?:scalar type|dtype)|to have the same dtype|not implemented for '?(?:half|bfloat16|float"
+         r"expected .{0,60}(?:scalar type|dtype)|\b(?:to|must) have the same dtype|\brequires .{0,40} dtypes match\b"
+         r"|input type .{0,60} and \w+ type .{0,60} should be the same|not implemented for '?(?:half|bfloat16|float"
          r"|double|int|long|bool|byte)"),
         (EXCEPTION, "shape_mismatch",
          r"size mismatch|shapes? .{0,80}(?:mismatch|cannot be (?:multiplied|broadcast)|not aligned)"
@@ -500,6 +504,7 @@ SIGNATURES = tuple(
          r"permission denied"),
         (EXCEPTION, "missing_file",
          r"no such file or directory|is(?: not)? a directory|can't open file|: no such file (?!or )"
+         r"|error: parent directory \S{1,400} does not exist\b"
          r"|could not find \S{0,40}\.json\b"),
         (EXCEPTION, "python_exception",
          r"out of resources?: shared memory"  # of a kernel
@@ -655,7 +660,8 @@ NEVER = (
     r"|error raised in its creation task|resuming normal|error[^:]{0,40}(?<!gpu)(?<!device)(?<!rank): 0(?:\.0*)?$"
     r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm|(?:revert|fall)ing (?:back )?to poll"
     r"|(?:install|regist|enabl)\w{0,12} .{0,60}\bsig(?:term|usr1)\b"
-    r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)|(?:fail|could not|unable).{0,200}[.,;] +trying "
+    r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
+    r"|(?:fail|\berror (?:while )?(?:load|read|open|decod|pars|fetch)ing\b|could not|unable).{0,200}[.,;] +trying "
     r"|nan or inf found in input tensor|\bfor benchmark choice\b|pip's dependency resolver|not a git repository"
     r"|from ld_preload cannot be preloaded|xla_bridge(?::\d{1,5})?: ?unable to initialize backend"
     r"|^(?!.{0,300}(?:(?<!server )error|exception|failed|aborted|giving up|unable to)\b)"
