@@ -80,12 +80,13 @@ _NOT_PROGRESS = regex(
     r"|^\s*(?:[+$] )?(?:python\d?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
     r"|(?:epoch|iter)[\s\d/]{0,12}\((?:val|valid|validation|eval|test|dev)\)|\bbox\(p\b|\bsaving dict for\b"
     r"|\b(?:adjusting|reducing) learning rate of group\b"
-    r"|^\W{0,4}best\b[^\n]{0,60}?(?: at|@|[(:]) ?(?:epoch|step|iter)|(?:^|[:\]\-] )(?:last|latest|best) checkpoint\b"
+    r"|(?:^|[:\]\-] )(?:last|latest|best) checkpoint\b"
     r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}|(?:^|[\]\d] )(?:wandb|swanlab|neptune|mlflow|comet \w{4,8}):|\bschedule: "
     r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
     r"|[\"'](?:_?type|mode|split|phase|stage|event|kind|subset)[\"']: ?[\"'](?:val|eval|test)"
     r"|\bgen(?:eration)? throughput\b|\bprogress on:\s?(?:val|eval|test)"
 )
+_BEST = regex(r"(?:best|highest|lowest)(?!-)\b(?:[^\n]{0,60}?(?: at|@|[(:])| (?:global )?)? ?(?:epoch|step|iter)")
 _EVALUATION_WORDS = (
     r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv|(?:hold|held)-?out"
     r"|(?:验证|驗證|评估|测试|検証|評価|검증|평가)集?"
@@ -163,12 +164,15 @@ _FINISHED = regex(
     r"|\btrain completed, best_metric|\bsaved pipeline to output directory"
     r"|\btraining of experiment is done\b|\btraining took \d|reporting training success"
     r"|\btrial \S{1,100} completed after \d{1,12} iterations"
-    rf"|\bstop(?:ped|ping)? training: (?:reached )?{_MOST}"
+    rf"|(?<!will )\bstop(?:ped|ping)? training: (?:(?:reached )?{_MOST}|early stopping: )"
     rf"|\breached (?:the )?{_MOST}[^\n]{{0,40}}\b(?:stop|end|finish)\w{{0,4}} training\b"
 )
-# At the start of a message, and all that its first clause says
-_FINISHED_ABROAD = regex(
-    r"\W*(?:(?:所有)?(?:模型)?训练(?:已经?|全部){0,2}(?:完成|结束|完毕)了?|(?:学習|トレーニング)[がを]?(?:完了|終了)(?:しました)?"
+# At the start of a message, and all that its first clause says: of BasicSR, Joey NMT, flair, LightGBM, Tesseract
+_FINISHED_BARE = regex(
+    r"\W*(?:end of training|training ended (?:after\s{1,9}\d{1,9} epochs|since minimum lr [\d.e\-]{1,20} was reached)"
+    r"|learning rate too small \W quitting training|did not meet early stopping\. best iteration is:$"
+    r"|finished! selected model with minimal training error rate.*"
+    r"|(?:所有)?(?:模型)?训练(?:已经?|全部){0,2}(?:完成|结束|完毕)了?|(?:学習|トレーニング)[がを]?(?:完了|終了)(?:しました)?"
     r"|학습(?:이|을)? ?완료(?:되었습니다|했습니다)?|обучение (?:модели )?(?:завершено|окончено)"
     r"|(?:el )?entrenamiento (?:completado|finalizado|terminado)|entra[iî]nement terminé"
     r"|(?:o )?treinamento (?:concluído|finalizado)|(?:das )?training (?:ist )?(?:abgeschlossen|beendet))"
@@ -566,9 +570,10 @@ def _stopped_early(line: str) -> bool:
 def told_by(line: str) -> Told:
     message = message_start(line)
     succeeded = _SUCCEEDED.search(line) is not None
-    is_end = succeeded or _FINISHED.search(line) is not None or _FINISHED_ABROAD.match(line, message) is not None
+    is_end = succeeded or _FINISHED.search(line) is not None or _FINISHED_BARE.match(line, message) is not None
     took = not is_end and _TOOK.match(line, message) is not None
-    end, no_progress = _training_end(line, message), _NOT_PROGRESS.search(line) is not None
+    end = _training_end(line, message)
+    no_progress = (_NOT_PROGRESS.search(line) or _BEST.match(line, message)) is not None
     fields = None if no_progress else find_fields(line[:end])
     spelled_bar = _SPELLED_BAR.search(line[:end]) is not None
     return Told(

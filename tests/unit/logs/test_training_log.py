@@ -378,6 +378,12 @@ def test_an_unmistakable_end_is_finished() -> None:
         "2031-02-03 04:05:06,789 - INFO - early stopping triggered after 7 rounds",
         "Metric f1 did not improve in the last 4 records. Signaling Trainer to stop.",
         "Stopped by overfitting detector  (20 iterations wait)",
+        "2031-02-03 04:05:06,789 INFO: End of training. Time consumed: 7:08:09",
+        "2031-02-03 04:05:06,789 - INFO - x.training - Training ended after   7 epochs.",
+        "learning rate too small - quitting training!",
+        "Did not meet early stopping. Best iteration is:",
+        "Finished! Selected model with minimal training error rate (BCER) = 0.25",
+        "! Stop training: Early stopping: loss has not reduced for 7 epochs",
     ]:
         assert parse_progress(f"{{'loss': 0.5}}\n{line}") == Progress(loss=0.5, finished=True)
     for line in [
@@ -392,10 +398,17 @@ def test_an_unmistakable_end_is_finished() -> None:
         "early stopping: patience 7",
         "Patience (epochs before stopping): 7",
         "no improvement for 2 epochs (early stopping after 7)",
+        "End of training epoch 3",
+        "end of training data, starting over",
+        "Training ended unexpectedly",
+        "Training ended with exit code 1",
+        "learning rate too small: it is raised",
+        "this will stop training: early stopping: patience 7",
     ]:
         assert parse_progress(line).finished is None
     assert parse_progress("step 9/9\nTraining completed\nstep 1/9").finished is None
     assert parse_progress("{'train_runtime': 3.0}\n" + bar(9, 9)).finished is True
+    assert parse_progress("Training ended since minimum lr 1e-07 was reached.").finished is True
     assert parse_progress("step 5 loss 0.5\nreached max_steps (500), resetting the episode").finished is None
 
 
@@ -474,6 +487,10 @@ def test_a_counter_that_is_mentioned_beside_the_own_one_is_not_the_position() ->
         ("epoch 7 | last batch step 91", 91, 7),
         ("update skipped due to overflow (step 91)", 91, 6),
         ("Best f1: 0.75 (epoch 4)", 90, 6),
+        ("2031-02-03 04:05:06,789 - INFO - x - Best validation result (greedy) at step     44:   7.5 bleu.", 90, 6),
+        ("INFO: best step so far: 44", 90, 6),
+        ("Highest f1 0.75 was reached in epoch 4 (step 44)", 90, 6),
+        ("Best-of-N sampling: step 91 loss 0.5", 91, 6),
         ("No improvement since epoch 4", 90, 6),
         ("Next evaluation at step 99", 90, 6),
         ("micro step 8/8, step 91/1000, loss 0.1", 91, 6),
