@@ -55,7 +55,7 @@ OTHER_WORK = regex(
     r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
     r"|resolving|sampler\b|denois|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
     r"|(?:^|\s|[\[(](?![a-z]{1,7}-))(?:val(?:id)?|eval|test(?:ing)?)\b"
-    r"|(?:^|\s)(?:map|filter|pack|score|inference|shards?|predict|warmup)\b"
+    r"|(?:^|\s)(?:map|filter|pack|score|inference|shards?|predict|warmup|make_experience)\b"
     r"|\brequests\b|^\s*batches\s?:?\s*$"
 )
 # `Merging weights`, `train: Scanning labels`: a bar about an activity other than training

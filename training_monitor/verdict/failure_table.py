@@ -221,7 +221,8 @@ SIGNATURES = tuple(
         (DECREED, "preemption",
          r"due to preemption|due to job requeue|\brequeu?e?(?:ing|d) (?:the |this )?job\b|\bexiting for requeue"
          r"|\bpreempted worker\b|system (?:will power off|is going down|will reboot)|\bterm_preempt"
-         r"|\bjob (?:is|was) (?:being )?(?:preempted|evicted\.$)|preempted to accommodate"),
+         r"|\b(?:job|cluster) (?:is|was) (?:being )?(?:preempted|evicted\.$)|preempted to accommodate"
+         r"|(?<!\bif )(?<!\bwhen )(?<!\bonce )\bpreemption detected[,;.:] (?:exiting|saving .{0,40} and exiting)"),
         (DECREED, "node_lost",
          r"due to node failure|cancelled at .{0,60}due to node|\bnode_fail\b|^srun: error: node failure on"
          r"|^srun: error: task launch for .{0,60} failed on node", _RESTART),
@@ -498,7 +499,7 @@ SIGNATURES = tuple(
          r"|no such (?:option|command)|missing (?:option|argument|command)|invalid value for|got unexpected)"
          r"|hydra.{0,40}exception|yaml\.\w+\.\w*error|could not override|omegaconf|validationerror"
          r"|main process exited, code=exited, status=2[0-3]\d/(?!exec|n/a)[a-z]"  # systemd could not set up the unit
-         r"|^in '.{0,80}': could not find|could not find '.{0,80}' in|duplicate key"
+         r"|^in '.{0,80}': could not find|could not find '.{0,80}' in|duplicate key(?!s)"
          r"|failed to parse .{0,60}\b(?:config\w{0,12}|ya?ml|toml|arg(?:ument)?s?|options?|overrides?|flags?)\b"),
         (EXCEPTION, "permission_denied",
          r"permission denied"),
@@ -637,6 +638,7 @@ ADVICE = (
     r"|set pytorch_cuda_alloc_conf|expandable_segments|to avoid fragmentation|if reserved but unallocated"
     r"|nccl_(?:async_)?error_handling|torch_nccl|\bnccl_timeout\b|the above exception was the direct cause"
     r"|(?:can |may |could )(?:cause|lead to|result in)|in case of|to (?:prevent|avoid)|error[- ]?handl"
+    rf"|\b{_ONCE} (?:(?:the|this|your|a) )?(?:job|cluster) (?:is|gets) preempted"
     r"|\bon_?error\b|\bmax_?errors?\b|ignore_?errors?\b|errors='|loss_nan_check|nan_check|check_for_nan"
     r"|detect_anomaly|oom_?score"
 )

@@ -136,6 +136,9 @@ def test_what_is_no_failure_is_ignored(subtests: pytest.Subtests) -> None:
         "calib import pauses the countdown",  # no port of InfiniBand that is down
         "the profile is truncated to 100 rows",
         "Error reading clip_7.wav, trying another one",
+        "INFO: Duplicate keys to remove: {}",
+        "Note: the run can resume if the job is preempted",
+        "When your cluster is preempted, a checkpoint is saved",
     ]:
         with subtests.test(text=text):
             found = classify_failure(text)

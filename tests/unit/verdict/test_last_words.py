@@ -186,6 +186,10 @@ ENDS = [
      "python_exception", "stop"),
     (f"{STEPS}submitit WARNING (2026-01-01) - Caught signal SIGUSR2 on n1: this job is preempted.",
      "preemption", "restart"),
+    (f"{STEPS}[I 10:20:30 x:7] Preemption detected, saving checkpoint and exiting\nDuplicate keys to remove: {{}}",
+     "preemption", "restart"),
+    (f"{STEPS}I 10:20:30 controller.py:7] The cluster is preempted.\nFailed to cancel jobs.", "preemption", "restart"),
+    (f"{STEPS}yaml: found duplicate key 'lr'", "bad_configuration", "stop"),
     # Another attempt fails for another reason
     (f"{STEPS}{OOM}\nResuming from step_200\nModuleNotFoundError: No module named 'apex'", "missing_module", "stop"),
     (f"{STEPS}KeyError: 'a'{MORE}\n{OOM}", "cuda_oom", "stop"),
