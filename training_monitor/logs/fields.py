@@ -67,6 +67,7 @@ _BATCH_OF_EPOCH = regex(
     r"[\s,;|:\-\[\])]{0,6}(?:mini-?)?batch(?:[_ ]?(?:idx|index|id|number|no))?\s{0,2}[:=#]?\s{0,3}\[?(\d{1,12})"
     r"(?![\w.%]|/\d|:\d|\s?(?:/|of)\s?\d)"
 )
+_BATCH_BEFORE_EPOCH = regex(r"\biters: ?(\d{1,12}), $")  # Informer and its heirs
 # Bars of Keras 2 and 3, rich and ultralytics, which count within an epoch: count, total, remaining time
 _DRAWN_BARS = (
     regex(r"(?:^|\s)(\d{1,9})/(\d{1,9}) \[[=>. ]{1,80}\](?! - \d)()"),
@@ -75,7 +76,7 @@ _DRAWN_BARS = (
     regex(r"(?<=[━╸╺─] )(\d{1,9})/(\d{1,9}) [\d.]{1,9}(?:it/s|s/it) [\d.:]{1,12}[smh]?<([\d.:]{1,12}[smh]?)"),
 )
 
-_SECTIONS = ("train/", "training/", "trainer/", "actor/", "optim/", "time/", "throughput/")
+_SECTIONS = ("train/", "training/", "trainer/", "main/", "actor/", "optim/", "time/", "throughput/")
 _TRAIN_SECTION = regex(r"train-[\w\-]{1,40}/(?=\w)")
 
 _STEP_NAMES = (
@@ -292,6 +293,8 @@ class Finds:
         inside = _INSIDE_EPOCH.match(line, epoch.end()) if epoch else None
         self.inside = (inside[1] or "", *_spans(inside, 2, 3)) if inside else None
         batch = _BATCH_OF_EPOCH.match(line, epoch.end()) if epoch else None
+        if epoch and not batch:
+            batch = _BATCH_BEFORE_EPOCH.search(line, 0, epoch.start())
         self.batch = _span(batch, 1) if batch and ("loss" in line or batch.end() == len(line)) else None
         self.rates = tuple(map(_rate, _RATE.finditer(line)))
         bar = next(filter(None, (pattern.search(line) for pattern in _DRAWN_BARS)), None)

@@ -188,7 +188,7 @@ _STOPPED_EARLY = regex(
     r"|\b(?:not improved?|no improvement|patience|time limit reached)\b[^\n]{0,120}(?<!before )(?<!for )(?<!early )"
     r"\b(?:stopp(?:ing|ed)|stop training|trainer to stop)(?: training)?(?: at \w{4,9} \d{1,12})?[.!]?\s*$"
     r"|\btraining (?:was |is )?stopped early\b|^stopping\. best iteration:|^\*{3} best metric: \d"
-    r"|\bstopped by overfitting detector\b"
+    r"|\bstopped by overfitting detector\b|^early[ \-]?stopp(?:ing|ed)\.{0,3}\s*$"
 )
 _NOT_STOPPED = regex(
     r"\bnot stop|\bfalse\b|\bdisabled\b|\bif\b|\bwill\b|\bleft\b|\d ?/ ?\d|\d of \d|\b(?:trial|fold|client) \d"

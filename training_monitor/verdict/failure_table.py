@@ -324,12 +324,12 @@ SIGNATURES = tuple(
          r"oom when allocating .{0,600}device:cpu:"),
         (CAUSE, "cuda_oom",
          r"\b(?:cuda|hip|npu|xpu|mps|musa|mlu|gpu|vram|hbm|device)(?: error:)? out of memory"
-         r"|out of memory .{0,30}\b(?:gpu|npu|device|hbm)\b|outofmemoryerror: (?:out of memory allocating|cuda)"
+         r"|out of memory .{0,30}\b(?:gpu|npu|device|hbm)\b|outofmemoryerror: (?:out of memory (?:to )?allocat|cuda)"
          r"|torch(?:\.cuda)?\.outofmemoryerror|\bcuda (?:driver |runtime )?(?:call|error)\b.{0,120}\bout of memory"
          r"|cudaerrormemoryallocation|cuda_error_out_of_memory|cublas_status_alloc_failed|cudamalloc (?:retry )?failed"
          r"|cublas_status_not_initialized|cudnn_status_alloc_failed|cudnn_status_not_initialized"
          r"|oom when allocating|failed to allocate memory for device|out of gpu memory|resourceexhaustederror"
-         r"|(?:nccl.{0,80}|^)(?:cuda|hip) failure:? (?:2\b|'out of memory')"
+         r"|(?:nccl.{0,80}|^)(?:cuda|hip) failure:? (?:2\b|'out of memory')|== cudasuccess \(2 vs\. 0\)"
          r"|allocator .{0,40}ran out of memory|mps backend out of memory|dst tensor is not initialized"
          r"|tried to allocate \d.{0,60}(?:gpu|cuda)|(?:not enough|insufficient) (?:vram|(?:gpu|cuda|vram) memory)"
          r"|(?:/cuda/\S{1,120}|\.cuh?):\d+: .{0,40}(?:memory allocation error|out of memory)"
@@ -473,7 +473,7 @@ SIGNATURES = tuple(
          r"|cuda error: (?:unknown error|invalid (?:program counter|argument|configuration)|launch failed|an illega"
          r"l)|cuda error: (?:initialization error|context is destroyed|unspecified)|\.cuh?:\d+:.{0,300}assertion"
          r"|\b(?:cuda|hip) error: "
-         rf"|{_CU}\d"),
+         rf"|== cudasuccess \(\d{{1,4}} vs\. 0\)|{_CU}\d"),
         (EXCEPTION, "device_mismatch",
          r"expected all tensors to be on the same device|must be on the same device|found at least two devices"
          r"|is on (?:cpu|cuda:\d+), but|expected object of (?:device|backend) type|tensors? on different devices"

@@ -78,6 +78,11 @@ PYTHON = [
      "process_limit", "stop"),
     ("RuntimeError: unable to open shared memory object </torch_7_1> in read-write mode: File exists (17)",
      "shared_memory", "stop"),
+    ("cupy.cuda.memory.OutOfMemoryError: out of memory to allocate 99 bytes (total 100 bytes)", "cuda_oom", "stop"),
+    ("F0203 04:05:06.7 8 syncedmem.cpp:9] Check failed: error == cudaSuccess (2 vs. 0)  out of memory\n*** Check "
+     "failure stack trace: ***", "cuda_oom", "stop"),
+    ("F0203 04:05:06.7 8 x.cu:9] Check failed: status == cudaSuccess (3 vs. 0)  initialization", "cuda_error",
+     "restart"),
     ("RuntimeError: Parent directory /out/step_7 does not exist.", "missing_file", "stop"),
     ("wandb.errors.errors.CommError: Run initialization has timed out after 30.0 sec.", "network_error", "restart"),
     ("TypeError: can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu()", "device_mismatch", "stop"),
