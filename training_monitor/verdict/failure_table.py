@@ -365,8 +365,8 @@ SIGNATURES = tuple(
          r"|low on memory.{0,80}kill|memory usage (?:threshold|exceeded request_memory)|out_of_me(?:mory)?\b"
          r"|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom|failed with result 'oom-kill'"),
         (CAUSE, "host_memory",
-         r"cannot allocate memory|defaultcpuallocator: (?:can't|not enough)|\bmemoryerror\b|std::bad_alloc"
-         r"|unable to allocate .{0,60}(?:array|gib|mib)|numpy\.?_?core\._exceptions\._arraymemory|\benomem\b"
+         r"cannot allocate memory|defaultcpuallocator: can't|not enough memory: you tried to allocate|\bmemoryerror\b"
+         r"|std::bad_alloc|unable to allocate .{0,60}(?:array|gib|mib)|numpy\.?_?core\._exceptions\._arraymemory|\benomem\b"
          r"|arrowmemoryerror|malloc of size \d+ failed"),
         (CAUSE, "hub_auth",
          r"\b40[13] client error|gatedrepoerror|repositorynotfounderror|revisionnotfounderror|entrynotfounderror"
@@ -519,7 +519,8 @@ SIGNATURES = tuple(
         (DEATH, "segfault",
          r"segmentation fault|sigsegv\b|signal 11\b|segfault at|general protection fault"
          rf"|{_by_shell(_SEGFAULT)}|{_SEGFAULT}"
-         rf"|sigbus\b|signal 7\b|(?<!pcie )bus error|{_exited('139|135|-11|-7')}|status=\d+/(?:segv|bus)\b"),
+         rf"|sigbus\b|signal 7\b|(?<!pcie )bus error|{_exited('139|135|-11|-7|-1073741819|3221225477')}"
+         r"|status=\d+/(?:segv|bus)\b"),
         (DEATH, "killed_sigkill",
          r"sigkill\b|signal:? 9\b|\bkilled +(?:python|torchrun|accel|deepspeed)"
          rf"|{_by_shell(_KILLED)}|{_exited('137|-9')}|status=\d+/kill\b"),
