@@ -366,8 +366,8 @@ SIGNATURES = tuple(
          r"|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom|failed with result 'oom-kill'"),
         (CAUSE, "host_memory",
          r"cannot allocate memory|defaultcpuallocator: can't|not enough memory: you tried to allocate|\bmemoryerror\b"
-         r"|std::bad_alloc|unable to allocate .{0,60}(?:array|gib|mib)|numpy\.?_?core\._exceptions\._arraymemory|\benomem\b"
-         r"|arrowmemoryerror|malloc of size \d+ failed"),
+         r"|std::bad_alloc|unable to allocate .{0,60}(?:array|gib|mib)|numpy\.?_?core\._exceptions\._arraymemory"
+         r"|\benomem\b|arrowmemoryerror|malloc of size \d+ failed"),
         (CAUSE, "hub_auth",
          r"\b40[13] client error|gatedrepoerror|repositorynotfounderror|revisionnotfounderror|entrynotfounderror"
          r"|\b404 client error|cannot access gated repo"
@@ -548,10 +548,12 @@ SIGNATURES = tuple(
          r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}(?:error|timeout|fail)"
          r"|watchdog caught collective|collective operation timeout|timeout at nccl work|taking the entire process down"
          r"|nccl operations have failed or timed out|(?<!ting up )nccl (?:communicator|watchdog)"
+         r"(?! (?:thread )?(?:(?:is|was) )?(?:created|initiali[sz]ed|enabled|ready|started|terminated normally)\b)"
          r"|detected by watchdog at work|heartbeat monitor timed out|watchdog got stuck|ncclwatchdog"
          r"|watchdog .{0,60}hang|timed? ?out waiting (?:for )?\d+ ?ms (?:for|waiting)"
          r"|wait\w* (?:timed out|timeout) .{0,40}(?:allreduce|barrier|recv|send)"
-         r"|timed out after \d+ ?(?:ms|milliseconds)|monitoredbarrier|detected mismatch between collectives|desync"
+         r"|timed out after \d+ ?(?:ms|milliseconds)|monitoredbarrier"
+         r"|detected mismatch between collectives|\bdesync(?!_?debug)"
          r"|gloo.{0,80}timed? ?out|collective timeout|flight recorder|dumping nccl|first phase .{0,40}timed out"
          r"|rank \d+ failed to pass"),
         (CASCADE, "nccl_network_error",
