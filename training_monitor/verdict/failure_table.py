@@ -426,7 +426,9 @@ SIGNATURES = tuple(
          r"|could not select device driver|nvidia-container-cli: |oci runtime (?:error\b|.{0,40}fail)"
          r"|without having git-lfs|cuda setup failed|run 'conda init' before"
          r"|could not find a version that satisfies|no matching distribution"
-         r"|duplicate gpu detected|invalid usage \(run with|but was built for sm\d"),
+         r"|duplicate gpu detected|invalid usage \(run with|but was built for sm\d"
+         r"|cuda version .{0,40} (?:does not match|mismatches) the version|failed to find c compiler"
+         r"|may indicate binary incompatibility|error: operator \w{2,40}::\w{2,40} does not exist"),
         (CAUSE, "missing_module",
          r"(?!^)no module named [\w.'\"-]{1,80}(?:;.*)?\W*$|\bimportlib\.metadata|cannot import name"),
         (CAUSE, "interrupted",
@@ -440,7 +442,7 @@ SIGNATURES = tuple(
         (DEATH, "ray_worker_died",
          r"\bactor (?:\S{1,80} )?is (?:temporarily )?unavailable"),
         (CAUSE, "network_error",
-         r"\b(?:50[0234]|429) (?:server|client) error|gateway time-?out|bad gateway|service unavailable"
+         r"\b(?:50[0234]|429) (?:server|client) error|gateway time-?out|bad gateway|service ?unavailable\b"
          r"|too many requests|max retries exceeded|maxretryerror|read ?timeout(?:error)?\b"
          r"|connect ?timeout(?:error)?\b|readtimedout|read timed out|connection timed out|connectionerror\b"
          r"|newconnectionerror|temporary failure in name resolution|name or service not known"
@@ -493,7 +495,7 @@ SIGNATURES = tuple(
          r"|must match the size of tensor|mat1 and mat2|shape '.{0,80}' is invalid|sizes of tensors must match"
          r"|expected .{0,60}(?:but got|dimension)|stack expects each tensor to be equal size"
          r"|could not (?:be )?broadcast|incompatible shapes|inhomogeneous shape|cannot reshape array"
-         r"|batch_size \(\d+\) to match target"),
+         r"|batch_size \(\d+\) to match target|view size is not compatible with"),
         (EXCEPTION, "bad_configuration",
          r"unrecognized arguments|invalid choice|configattributeerror|error: (?:argument|the following arguments"
          r"|no such (?:option|command)|missing (?:option|argument|command)|invalid value for|got unexpected)"
@@ -540,7 +542,7 @@ SIGNATURES = tuple(
         (CASCADE, "sigterm",
          rf"{_by_shell(_TERMINATED)}|{_JOB}(?:{_ENDED})(?!\w)|"
          r"\b(?:caught|received|got) (?:signal )?sig(?:hup\b|usr[12]\b.{0,40}\b(?:exit|terminat|shut|stopp|ending))|"
-         rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|received .{{0,20}}signal: 15"
+         rf"sigterm\b|signal:? 15\b|{_exited('143|-15')}|signalexception|sigtermexception|received .{{0,20}}signal: 15"
          r"|received (?:15?|signals\.sighup) death signal\b"
          r"|status=\d+/term\b"),
         (CASCADE, "nccl_timeout",
@@ -596,7 +598,7 @@ SECOND_HAND = frozenset("childfailederror enginedeaderror raytaskerror".split())
 FROM_OUTSIDE = (
     r"distbackenderror|distnetworkerror|nccl (?:error|communicator|watchdog)|unhandled (?:system|cuda) error"
     r"|\bnccl(?:remote|system|internal|unhandledcuda)error: "
-    r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}error|signalexception|\bdied with <signals\."
+    r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}error|signalexception|sigtermexception|\bdied with <signals\."
     r"|\bgloo/transport/.{0,80}\b(?:connection|timed out|timeout)\b"
 )
 
