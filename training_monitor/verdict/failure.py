@@ -89,8 +89,7 @@ _SCALED = regex(
 _XID_FATAL = regex(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
 _EXCEPTION = regex(
     r"^(?:.{0,160}\] |.{0,160}\b(?:error ?message|reason: error|caused by)\b)?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
-    r"(?!\w{1,60}_error: -?\d)((?:os|io|[a-z_]\w{2,60}?)(?:error|exception|unsupported|systemexit|notfound)"
-    r"|(?<=\bexc\.)unsupported)\b(?::|$)"
+    r"(?!\w{1,60}_error: -?\d)((?:os|io|[a-z_]\w{2,60}?)(?:error|exception|notfound))\b(?::|$)"
 )
 # An exception by its position: a class in a module of exceptions, or the last line of a traceback (or else a warning)
 _RAISED = regex(
@@ -512,13 +511,14 @@ def _read_exception(line: str, ends_traceback: bool) -> _Found | None:
         return None
     if _FROM_OUTSIDE.search(line):
         return None  # its signature decides
-    if not seen:
-        raised = _RAISED.match(line) or (ends_traceback and _RAISED_LAST.match(line))
-        return _Found(table.DEATH, "runtime_error", None) if raised else None
-    if seen[1] in table.SECOND_HAND or "see root cause above" in line:
+    raised = seen or _RAISED.match(line) or (ends_traceback and _RAISED_LAST.match(line))
+    if not raised:
+        return None
+    name = seen[1] if seen else raised[0].rstrip(": ").rpartition(".")[2]
+    if name in table.SECOND_HAND or "see root cause above" in line:
         return _Found(table.SUMMARY, "runtime_error", None)
-    by_name = "python_exception" if seen[1].endswith(("notfound", "notfounderror")) else "runtime_error"
-    category = table.EXCEPTIONS.get(seen[1], by_name)
+    by_name = "python_exception" if name.endswith(("notfound", "notfounderror")) else "runtime_error"
+    category = table.EXCEPTIONS.get(name, by_name)
     is_users = table.CATEGORIES[category].error_class == "user"
     return _Found(table.EXCEPTION if is_users else table.DEATH, category, None)
 

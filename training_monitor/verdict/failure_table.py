@@ -428,9 +428,11 @@ SIGNATURES = tuple(
          r"|could not find a version that satisfies|no matching distribution"
          r"|duplicate gpu detected|invalid usage \(run with|but was built for sm\d"
          r"|cuda version .{0,40} (?:does not match|mismatches) the version|failed to find c compiler"
+         r"|compiled with different cuda (?:major )?versions"
          r"|may indicate binary incompatibility|error: operator \w{2,40}::\w{2,40} does not exist"),
         (CAUSE, "missing_module",
-         r"(?!^)no module named [\w.'\"-]{1,80}(?:;.*)?\W*$|\bimportlib\.metadata|cannot import name"),
+         r"(?!^)no module named [\w.'\"-]{1,80}(?:;.*)?\W*$|\bimportlib\.metadata|cannot import name"
+         r"|failed to import \S{1,100} because of the following error"),
         (CAUSE, "interrupted",
          r"^\W*keyboardinterrupt\b|received sigint\b|interrupted by user|aborted by user|cancelled by user"
          r"|\bscancel\b|signals\.sigint|received 2 death signal|got signal: 2\b|detected keyboardinterrupt"
@@ -484,8 +486,9 @@ SIGNATURES = tuple(
          r"|arguments are located on different (?:gpu|device)s|can't convert cuda:\d+ device type tensor to numpy"),
         (EXCEPTION, "checkpoint_mismatch",
          r"error\(s\) in loading state_dict|(?:missing|unexpected) key\S{0,4} in .{0,30}state_?dict(?!\W{1,4}\[\])"
-         r"|size mismatch for"
-         r"|loaded state dict (?:has a different|contains a parameter group)"),
+         r"|size mismatch (?:for|between saved)|loaded state dict (?:has a different|contains a parameter group)"
+         r"|metadata tree structures do not match|not compatible with the stored shape"
+         r"|layer count mismatch when loading|error: key \S{1,200} not found in checkpoint"),
         (EXCEPTION, "dtype_mismatch",
          r"expected .{0,60}(?:scalar type|dtype)|\b(?:to|must) have the same dtype|\brequires .{0,40} dtypes match\b"
          r"|input type .{0,60} and \w+ type .{0,60} should be the same|not implemented for '?(?:half|bfloat16|float"
@@ -502,12 +505,14 @@ SIGNATURES = tuple(
          r"|hydra.{0,40}exception|yaml\.\w+\.\w*error|could not override|omegaconf|validationerror"
          r"|main process exited, code=exited, status=2[0-3]\d/(?!exec|n/a)[a-z]"  # systemd could not set up the unit
          r"|^in '.{0,80}': could not find|could not find '.{0,80}' in|duplicate key(?!s)"
+         r"|\bflags parsing error: |\bcould not consume arg: |\berror: parser key "
          r"|failed to parse .{0,60}\b(?:config\w{0,12}|ya?ml|toml|arg(?:ument)?s?|options?|overrides?|flags?)\b"),
         (EXCEPTION, "permission_denied",
          r"permission denied"),
         (EXCEPTION, "missing_file",
          r"no such file or directory|is(?: not)? a directory|can't open file|: no such file (?!or )"
-         r"|error: parent directory \S{1,400} does not exist\b"
+         r"|error: can't load (?:the )?[a-z ]{5,20} (?:for|of) '|error: (?:error )?no file named .{1,200} found in "
+         r"|error: incorrect path_or_model_id|error: parent directory \S{1,400} does not exist\b"
          r"|could not find \S{0,40}\.json\b"),
         (EXCEPTION, "python_exception",
          r"out of resources?: shared memory"  # of a kernel
@@ -613,12 +618,16 @@ EXCEPTIONS = {
         ("division_by_zero", "zerodivisionerror"),
         ("network_error",
          "connectionreseterror connectionrefusederror connectionabortederror brokenpipeerror timeouterror"),
+        ("environment", "contextualversionconflict"),
         ("bad_configuration", "misconfigurationexception hfvalidationerror argumenterror configkeyerror"
+         " deepspeedconfigerror unrecognizedflagerror tomldecodeerror nosectionerror"
          " missingmandatoryvalue scannererror parsererror constructorerror"),
         ("python_exception", "typeerror keyerror attributeerror valueerror indexerror nameerror syntaxerror taberror"
          " indentationerror unboundlocalerror notimplementederror recursionerror unicodedecodeerror unicodeencodeerror"
          " unicodeerror lookuperror overflowerror arithmeticerror jsondecodeerror datasetgenerationerror"
-         " datasetnotfounderror systemexit torchdynamounsupported backendcompilerfailed inductorerror jaxtypeerror"
+         " datasetnotfounderror xgboosterror lightgbmerror catboosterror casterror undefinederror templateerror"
+         " tracerboolconversionerror concretizationtypeerror unexpectedtracererror backendcompilerfailed inductorerror"
+         " jaxtypeerror"
          " tracerarrayconversionerror invalidargumenterror fileexistserror unidentifiedimageerror unsupported"
          " internaltorchdynamoerror"),
     )

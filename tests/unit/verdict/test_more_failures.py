@@ -25,11 +25,20 @@ def test_failures_give_the_action_they_call_for() -> None:
 
 
 def test_an_exception_no_table_knows_is_found_where_a_traceback_ends() -> None:
-    log = (
-        'Traceback (most recent call last):\n  File "a.py", line 2, in <module>\n    main()\nmylib.OutOfTapes: drive 3'
-    )
-    found = classify_failure(log)
+    head = 'Traceback (most recent call last):\n  File "a.py", line 2, in <module>\n    main()\n'
+    found = classify_failure(f"{head}mylib.OutOfTapes: drive 3")
     assert (found.category, found.action, found.evidence) == ("runtime_error", "restart", "mylib.OutOfTapes: drive 3")
+
+
+def test_an_exception_is_known_by_its_name_where_a_traceback_ends() -> None:
+    head = 'Traceback (most recent call last):\n  File "a.py", line 2, in <module>\n    main()\n'
+    for last, category in [
+        ("torch._dynamo.exc.Unsupported: builtin: print is not traceable", "python_exception"),
+        ("torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:", "python_exception"),
+        ("pkg_resources.ContextualVersionConflict: (numpy 2.0.0, Requirement.parse('numpy<2'))", "environment"),
+    ]:
+        assert classify_failure(f"{head}{last}").category == category
+        assert classify_failure(f"step 7 loss 0.5\n{head}{last}\nstep 8 loss 0.5").category == "none"
 
 
 def test_an_error_of_a_bus_or_switch_is_a_fault_unless_it_is_corrected_or_not_fatal(subtests: pytest.Subtests) -> None:
