@@ -341,7 +341,8 @@ SIGNATURES = tuple(
          r"failed finding central directory|pytorchstreamreader failed|safetensorerror|safetensors_rust"
          r"|invalid header or archive is corrupted|file not fully covered|headertoolarge|headertoosmall"
          r"|metadataincompletebuffer|invalidheaderdeserialization|header too (?:small|large)|invalidheaderlength"
-         r"|unexpected eof, expected \d|unpicklingerror|pickle data was truncated|ran out of input|invalid load key"
+         r"|unexpected eof, expected \d|unpicklingerror(?!: weights only load failed)|invalid magic number; corrupt"
+         r"|storage has wrong byte size|pickle data was truncated|ran out of input|invalid load key"
          r"|badzipfile|file is not a zip file|not a zip archive"
          r"|(?:checkpoint|ckpt)\b.{0,160}\b(?:corrupt|truncated|incomplete|damaged|checksum|crc)"
          r"|\b(?:corrupt|truncated|incomplete|damaged)(?:ed)? .{0,60}(?:checkpoint|ckpt|\.distcp|\.safetensors|\.pt"
@@ -428,8 +429,10 @@ SIGNATURES = tuple(
          r"|could not find a version that satisfies|no matching distribution"
          r"|duplicate gpu detected|invalid usage \(run with|but was built for sm\d"
          r"|cuda version .{0,40} (?:does not match|mismatches) the version|failed to find c compiler"
-         r"|compiled with different cuda (?:major )?versions"
-         r"|may indicate binary incompatibility|error: operator \w{2,40}::\w{2,40} does not exist"),
+         r"|compiled with different cuda (?:major )?versions|cudnn version incompatibility"
+         r"|cuda_home environment variable is not set|deserialize object on cuda device \d"
+         r"|may indicate binary incompatibility|error: (?:numpy is not available|ninja is required)"
+         r"|error: operator \w{2,40}::\w{2,40} does not exist"),
         (CAUSE, "missing_module",
          r"(?!^)no module named [\w.'\"-]{1,80}(?:;.*)?\W*$|\bimportlib\.metadata|cannot import name"
          r"|failed to import \S{1,100} because of the following error"),
@@ -480,9 +483,10 @@ SIGNATURES = tuple(
          rf"|== cudasuccess \(\d{{1,4}} vs\. 0\)|{_CU}\d"),
         (EXCEPTION, "device_mismatch",
          r"expected all tensors to be on the same device|must be on the same device|found at least two devices"
-         r"|is on (?:cpu|cuda:\d+), but|expected object of (?:device|backend) type|tensors? on different devices"
+         r"|is on (?:cpu|cuda:\d+), but|expected object of (?:device|backend)\b|tensors? on different devices"
          r"|input type \(torch\.(?:\w+\) and \w+ type \(torch\.cuda|cuda\.\w+\) and \w+ type \(torch)\.\w+\)"
          r" should be the same"
+         r"|must have its parameters and buffers on device|should be either on cpu or on the same device"
          r"|arguments are located on different (?:gpu|device)s|can't convert cuda:\d+ device type tensor to numpy"),
         (EXCEPTION, "checkpoint_mismatch",
          r"error\(s\) in loading state_dict|(?:missing|unexpected) key\S{0,4} in .{0,30}state_?dict(?!\W{1,4}\[\])"
@@ -491,6 +495,7 @@ SIGNATURES = tuple(
          r"|layer count mismatch when loading|error: key \S{1,200} not found in checkpoint"),
         (EXCEPTION, "dtype_mismatch",
          r"expected .{0,60}(?:scalar type|dtype)|\b(?:to|must) have the same dtype|\brequires .{0,40} dtypes match\b"
+         r"|found dtype \w{3,12} but expected|result type \w{3,12} can't be cast to"
          r"|input type .{0,60} and \w+ type .{0,60} should be the same|not implemented for '?(?:half|bfloat16|float"
          r"|double|int|long|bool|byte)"),
         (EXCEPTION, "shape_mismatch",
@@ -498,7 +503,10 @@ SIGNATURES = tuple(
          r"|must match the size of tensor|mat1 and mat2|shape '.{0,80}' is invalid|sizes of tensors must match"
          r"|expected .{0,60}(?:but got|dimension)|stack expects each tensor to be equal size"
          r"|could not (?:be )?broadcast|incompatible shapes|inhomogeneous shape|cannot reshape array"
-         r"|batch_size \(\d+\) to match target|view size is not compatible with"),
+         r"|batch_size \(\d+\) to match target|view size is not compatible with|doesn't match the broadcast shape"
+         r"|must match the existing size|target tensor expected, multi-target|only batches of spatial targets"
+         r"|kernel size can't be greater than|got weight tensor of shape|must be equal to input_size"
+         r"|batch should be of equal size"),
         (EXCEPTION, "bad_configuration",
          r"unrecognized arguments|invalid choice|configattributeerror|error: (?:argument|the following arguments"
          r"|no such (?:option|command)|missing (?:option|argument|command)|invalid value for|got unexpected)"
@@ -512,11 +520,15 @@ SIGNATURES = tuple(
         (EXCEPTION, "missing_file",
          r"no such file or directory|is(?: not)? a directory|can't open file|: no such file (?!or )"
          r"|error: can't load (?:the )?[a-z ]{5,20} (?:for|of) '|error: (?:error )?no file named .{1,200} found in "
-         r"|error: incorrect path_or_model_id|error: parent directory \S{1,400} does not exist\b"
+         r"|error: (?:incorrect path_or_model_id|dataset not found or corrupted|found 0 files in|cannot find any model)"
+         r"|error: parent directory \S{1,400} does not exist\b"
          r"|could not find \S{0,40}\.json\b"),
         (EXCEPTION, "python_exception",
          r"out of resources?: shared memory"  # of a kernel
-         r"|does not require grad|trying to backward through|one of the variables needed for gradient"
+         r"|parameters that were not used in producing the loss"
+         r"|boolean value of tensor with more than one|call numpy\(\) on tensor|created only for scalar outputs"
+         r"|complex dtype can require gradients|does not require grad"
+         r"|trying to backward through|one of the variables needed for gradient"
          r"|expected to have finished reduction in the prior iteration|mark a variable ready only once"
          r"|cannot be performed when|not implemented for|index out of (?:range|bounds)|out of bounds for dimension"
          r"|\[lightgbm\] \[fatal\]"),
@@ -629,6 +641,7 @@ EXCEPTIONS = {
          " tracerboolconversionerror concretizationtypeerror unexpectedtracererror backendcompilerfailed inductorerror"
          " jaxtypeerror"
          " tracerarrayconversionerror invalidargumenterror fileexistserror unidentifiedimageerror unsupported"
+         " unpicklingerror"
          " internaltorchdynamoerror"),
     )
     for name in names.split()
@@ -664,7 +677,7 @@ NEVER = (
     # a count, and no number of a rank, a device or a version
     r"|(?<![\w.#-])(?<!rank )(?<!gpu )(?<!node )(?<!task )(?<!stage )(?<!worker )(?<!step )(?<!replica )"
     r"(?<!device )(?<!process )(?<!job )(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
-    r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.]| in )|failed_jobs: 0"""
+    r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\w.]| in )|failed_jobs: 0"""
     r"|uncorr[^:]{0,40}(?<!gpu)(?<!device): *0\b|failures=0|is deprecated"
     r"|deprecationwarning|futurewarning|userwarning|\b[a-z]{3,30}warning: "
     r"|overflow!? (?:rank \d+ )?skipping|error resolved"
