@@ -167,11 +167,11 @@ _FINISHED = regex(
     rf"|(?<!will )\bstop(?:ped|ping)? training: (?:(?:reached )?{_MOST}|early stopping: )"
     rf"|\breached (?:the )?{_MOST}[^\n]{{0,40}}\b(?:stop|end|finish)\w{{0,4}} training\b"
 )
-# At the start of a message, and all that its first clause says: of BasicSR, Joey NMT, flair, LightGBM, Tesseract
+# At the start of a message, and all that its first clause says: of BasicSR, Joey NMT, flair, LightGBM, Tesseract, Caffe
 _FINISHED_BARE = regex(
     r"\W*(?:end of training|training ended (?:after\s{1,9}\d{1,9} epochs|since minimum lr [\d.e\-]{1,20} was reached)"
     r"|learning rate too small \W quitting training|did not meet early stopping\. best iteration is:$"
-    r"|finished! selected model with minimal training error rate.*"
+    r"|finished! selected model with minimal training error rate.*|optimization (?:finished|done)(?=[!.]?\s*$)"
     r"|(?:所有)?(?:模型)?训练(?:已经?|全部){0,2}(?:完成|结束|完毕)了?|(?:学習|トレーニング)[がを]?(?:完了|終了)(?:しました)?"
     r"|학습(?:이|을)? ?완료(?:되었습니다|했습니다)?|обучение (?:модели )?(?:завершено|окончено)"
     r"|(?:el )?entrenamiento (?:completado|finalizado|terminado)|entra[iî]nement terminé"
@@ -255,7 +255,7 @@ _ROW = regex(r"[\s|]*\d[\s|\d,.:%+\-aefghilmnos]*")  # only what cells consist o
 _SIGNS = (
     *("train", "resum", "running ", "traceback", "cach", "generating", "sampling", "checking", "total ", "stop"),
     *("ignored", "exception was", "exception in", "in atexit", "triton is", "logging error", "above exception"),
-    *("state:", "job ", "group", "success", "process ", "trial ", "sav", "tuning"),
+    *("state:", "job ", "group", "success", "process ", "trial ", "sav", "tuning", "optimiz"),
     *("wrote", "writ", "stor", "checkpoint", "训练", "学習", "トレーニング", "학습", "обучение", "entr", "treina"),
 )
 _SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
