@@ -346,11 +346,11 @@ SIGNATURES = tuple(
          r"|badzipfile|file is not a zip file|not a zip archive"
          r"|(?:checkpoint|ckpt)\b.{0,160}\b(?:corrupt|truncated|incomplete|damaged|checksum|crc)"
          r"|\b(?:corrupt|truncated|incomplete|damaged)(?:ed)? .{0,60}(?:checkpoint|ckpt|\.distcp|\.safetensors|\.pt"
-         r"\b)|dataloss(?:error)?: .{0,120}(?:checksum|truncat|corrupt|unable to open table)"
+         r"\b)|dataloss(?:error)?: .{0,120}(?:checksum|truncat(?!ed record)|corrupt(?!ed record)|unable to open table)"
          r"|checksum does not match|checkpointexception.{0,80}(?:missing|failed)"
          r"|(?<!image )\bfile is truncated"
          r"|truncated file: eof|unable to load weights"
-         r"|central directory|data_loss\b|checksum verification failed|digest mismatch"
+         r"|central directory|data_loss\b(?!: \w{7,9}ed record)|checksum verification failed|digest mismatch"
          r"|invalid ndarray file format"),
         (CAUSE, "host_oom",
          r"oom-kill:"
@@ -407,7 +407,7 @@ SIGNATURES = tuple(
          r" (?:is|are|contains?|has|have|bec[ao]mes?) (?:a )?(?:nan|inf|non-finite)(?![\w-])"
          r"|\bnan and/or inf values in|returned nan values|floatingpointerror|(?:loss|grad)_?\s?scale (?:is too small"
          r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
-         r"|probability tensor contains|current loss scale already at minimum"),
+         r"|probability tensor contains|nan in summary histogram|current loss scale already at minimum"),
         (CAUSE, "command_not_found",
          r"executable file not found in \$path|main process exited, code=exited, status=203/"),
         (CAUSE, "environment",  # of the node, until it is rebooted: its driver was replaced while it ran
@@ -431,7 +431,8 @@ SIGNATURES = tuple(
          r"|cuda version .{0,40} (?:does not match|mismatches) the version|failed to find c compiler"
          r"|compiled with different cuda (?:major )?versions|cudnn version incompatibility"
          r"|cuda_home environment variable is not set|deserialize object on cuda device \d"
-         r"|may indicate binary incompatibility|error: (?:numpy is not available|ninja is required)"
+         r"|\bnvcc fatal +:|error compiling objects for extension|may indicate binary incompatibility"
+         r"|error: (?:numpy is not available|ninja is required)"
          r"|error: operator \w{2,40}::\w{2,40} does not exist"),
         (CAUSE, "missing_module",
          r"(?!^)no module named [\w.'\"-]{1,80}(?:;.*)?\W*$|\bimportlib\.metadata|cannot import name"
@@ -479,14 +480,15 @@ SIGNATURES = tuple(
          r"|cublas_status_(?:execution_failed|internal_error)"
          r"|cuda error: (?:unknown error|invalid (?:program counter|argument|configuration)|launch failed|an illega"
          r"l)|cuda error: (?:initialization error|context is destroyed|unspecified)|\.cuh?:\d+:.{0,300}assertion"
-         r"|\b(?:cuda|hip) error: "
+         r"|\b(?:cuda|cudnn|hip) error: |unable to find a valid cudnn algorithm"
          rf"|== cudasuccess \(\d{{1,4}} vs\. 0\)|{_CU}\d"),
         (EXCEPTION, "device_mismatch",
          r"expected all tensors to be on the same device|must be on the same device|found at least two devices"
          r"|is on (?:cpu|cuda:\d+), but|expected object of (?:device|backend)\b|tensors? on different devices"
          r"|input type \(torch\.(?:\w+\) and \w+ type \(torch\.cuda|cuda\.\w+\) and \w+ type \(torch)\.\w+\)"
          r" should be the same"
-         r"|must have its parameters and buffers on device|should be either on cpu or on the same device"
+         r"|must have its parameters and buffers on device|is not on the expected device"
+         r"|should be either on cpu or on the same device"
          r"|arguments are located on different (?:gpu|device)s|can't convert cuda:\d+ device type tensor to numpy"),
         (EXCEPTION, "checkpoint_mismatch",
          r"error\(s\) in loading state_dict|(?:missing|unexpected) key\S{0,4} in .{0,30}state_?dict(?!\W{1,4}\[\])"
@@ -505,6 +507,9 @@ SIGNATURES = tuple(
          r"|could not (?:be )?broadcast|incompatible shapes|inhomogeneous shape|cannot reshape array"
          r"|batch_size \(\d+\) to match target|view size is not compatible with|doesn't match the broadcast shape"
          r"|must match the existing size|target tensor expected, multi-target|only batches of spatial targets"
+         r"|don't match in permute|einsum\(\): the number of|expects split_sizes to sum"
+         r"|must have (?:the )?same number of dim|cannot reshape tensor of|returned an invalid gradient at index"
+         r"|output size is too small|exceeds dimension size"
          r"|kernel size can't be greater than|got weight tensor of shape|must be equal to input_size"
          r"|batch should be of equal size"),
         (EXCEPTION, "bad_configuration",
@@ -513,7 +518,7 @@ SIGNATURES = tuple(
          r"|hydra.{0,40}exception|yaml\.\w+\.\w*error|could not override|omegaconf|validationerror"
          r"|main process exited, code=exited, status=2[0-3]\d/(?!exec|n/a)[a-z]"  # systemd could not set up the unit
          r"|^in '.{0,80}': could not find|could not find '.{0,80}' in|duplicate key(?!s)"
-         r"|\bflags parsing error: |\bcould not consume arg: |\berror: parser key "
+         r"|\bflags parsing error: |\bcould not consume arg: |\berror: parser key |early stopping conditioned on metric"
          r"|failed to parse .{0,60}\b(?:config\w{0,12}|ya?ml|toml|arg(?:ument)?s?|options?|overrides?|flags?)\b"),
         (EXCEPTION, "permission_denied",
          r"permission denied"),
@@ -526,7 +531,9 @@ SIGNATURES = tuple(
         (EXCEPTION, "python_exception",
          r"out of resources?: shared memory"  # of a kernel
          r"|parameters that were not used in producing the loss"
-         r"|boolean value of tensor with more than one|call numpy\(\) on tensor|created only for scalar outputs"
+         r"|selected index k out of range|leaf variable that requires grad"
+         r"|expected reduction dim to be|could not infer dtype of|invalid device string|contained shared tensors"
+         r"|bool(?:ean)? value of tensor with|call numpy\(\) on tensor|created only for scalar outputs"
          r"|complex dtype can require gradients|does not require grad"
          r"|trying to backward through|one of the variables needed for gradient"
          r"|expected to have finished reduction in the prior iteration|mark a variable ready only once"
@@ -615,7 +622,8 @@ SECOND_HAND = frozenset("childfailederror enginedeaderror raytaskerror".split())
 FROM_OUTSIDE = (
     r"distbackenderror|distnetworkerror|nccl (?:error|communicator|watchdog)|unhandled (?:system|cuda) error"
     r"|\bnccl(?:remote|system|internal|unhandledcuda)error: "
-    r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}error|signalexception|sigtermexception|\bdied with <signals\."
+    r"|caught collective operation timeout|\bhccl(?:[a-z]{2,30})?\b.{0,60}error|signalexception|sigtermexception"
+    r"|\bdied with <signals\."
     r"|\bgloo/transport/.{0,80}\b(?:connection|timed out|timeout)\b"
 )
 
@@ -629,7 +637,8 @@ EXCEPTIONS = {
         ("assertion", "assertionerror"),
         ("division_by_zero", "zerodivisionerror"),
         ("network_error",
-         "connectionreseterror connectionrefusederror connectionabortederror brokenpipeerror timeouterror"),
+         "connectionreseterror connectionrefusederror connectionabortederror brokenpipeerror timeouterror"
+         " unavailableerror"),
         ("environment", "contextualversionconflict"),
         ("bad_configuration", "misconfigurationexception hfvalidationerror argumenterror configkeyerror"
          " deepspeedconfigerror unrecognizedflagerror tomldecodeerror nosectionerror"
