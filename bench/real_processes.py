@@ -4,7 +4,7 @@
 
 Small programs without dependencies print what trainings print, and wait, compute, write or hang as trainings do. An
 endless loop runs on each core. All are looked at as `watch` looks at a process and its log, with limits that the
-setting `stall_after` scales down. Exit status 1 if a healthy program was called stalled, or a hung one was not found.
+setting `stall_after` scales down. Exit code 1 if a healthy program was called stalled, or a hung one was not found.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "failures.md"
 HEAD = """# Why a job failed
 
 `check`, `status`, `auto_restart` and `classify_failure` all report the same category for a failure. The category is
-determined from the end of the log, the exit status and the state of the pod.
+determined from the end of the log, the exit code and the state of the pod.
 
 * The most recent evidence determines the category: an error is ignored if a training step, a loss or another attempt
   follows it in the log.

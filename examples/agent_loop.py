@@ -2,7 +2,7 @@
 
     python3 examples/agent_loop.py TARGET WHAT
 
-WHAT is a PID, a log file, a job or a name. Exit status: 0 if finished; 1 if failed, stalled or stopped (a human
+WHAT is a PID, a log file, a job or a name. Exit code: 0 if finished; 1 if failed, stalled or stopped (a human
 decides what to do); 3 if unknown.
 """
 

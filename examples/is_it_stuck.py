@@ -2,7 +2,7 @@
 
 python3 examples/is_it_stuck.py TARGET [WHAT]
 
-WHAT is a PID, a log file, a job or a name. Exit status: 0 if no training is stalled or failed, 1 if at least one is,
+WHAT is a PID, a log file, a job or a name. Exit code: 0 if no training is stalled or failed, 1 if at least one is,
 3 if unknown.
 """
 

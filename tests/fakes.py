@@ -67,7 +67,7 @@ class FakeClock:
 
 
 class FakeTransport:
-    """Answers the questions of `ask` out of `answer(script) -> (output, exit status)`; other programs are registered.
+    """Answers the questions of `ask` out of `answer(script) -> (output, exit code)`; other programs are registered.
 
     Whatever `answer` raises is what the transport raises.
     """
@@ -123,7 +123,7 @@ class FakeStream:
 
 
 class FakeOutput(FakeStream):
-    """What a registered program says, and its exit status on a line, as the scripts of copying end."""
+    """What a registered program says, and its exit code on a line, as the scripts of copying end."""
 
     def __init__(self, result: CommandResult) -> None:
         self.result = result
@@ -238,7 +238,7 @@ class FakeJob:
         return min(self.behaviour.total, self.first_step + int(self.active(now)))
 
     def exit(self, now: float) -> tuple[int, float] | None:
-        """Its exit status and when; None while it runs."""
+        """Its exit code and when; None while it runs."""
         does = self.behaviour
         ends: list[tuple[float, int]] = []
         if does.crash_after is not None:

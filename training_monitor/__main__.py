@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command of this process and return its exit status."""
+    """Run the command of this process and return its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # until there is something to clean up, end without a traceback
     if sys.version_info < (3, 10):  # noqa: UP036  said before anything is imported that an older Python cannot read

@@ -40,7 +40,7 @@ def test_every_command_has_a_schema_and_is_tried() -> None:
 
 def test_the_page_names_every_kind_of_error_and_only_those() -> None:
     page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-    [table] = re.findall(r"\| usual exit status \| `kind`.*?\n\n", page, re.DOTALL)
+    [table] = re.findall(r"\| usual exit code \| `kind`.*?\n\n", page, re.DOTALL)
     named = re.findall(r"`([A-Z]\w+)`", table)
     assert sorted(named) == sorted(error_kinds())
 

@@ -213,7 +213,7 @@ def test_no_decision_reads_prose_and_every_reader_of_others_words_is_there(found
 WRITER = """
 def say(run, by, job, code):
     run.end(f"stopped: by {by}, after {job}")
-    run.note(f"exit status {code}")
+    run.note(f"exit code {code}")
 """
 FORMER = (
     "cancelled = (run.reason or '').startswith('stopped')",

@@ -57,7 +57,7 @@ class Reader:
         assert not unknown, f"the skill does not teach {unknown}"
         done = run_command(*words)
         self.status, answer = done.returncode, json.loads(done.stdout)
-        text = [*json.dumps(answer, indent=1).splitlines(), *done.stderr.splitlines(), f"exit status {self.status}"]
+        text = [*json.dumps(answer, indent=1).splitlines(), *done.stderr.splitlines(), f"exit code {self.status}"]
         command = f"$ training-monitor {shlex.join(words)}"
         self.lines += [*(f"    {line}" for line in (command, *text)), ""]
         return answer
@@ -78,6 +78,6 @@ class Reader:
 
 
 def shape(transcript: str) -> list[str]:
-    """Questions, commands, exit statuses and conclusions, without numbers."""
-    kept = re.findall(r"^(?:#| {4}\$| {4}exit status|Conclusion:).*", transcript, re.MULTILINE)
-    return [line if "exit status" in line else NUMBER.sub("N", line) for line in kept]
+    """Questions, commands, exit codes and conclusions, without numbers."""
+    kept = re.findall(r"^(?:#| {4}\$| {4}exit code|Conclusion:).*", transcript, re.MULTILINE)
+    return [line if "exit code" in line else NUMBER.sub("N", line) for line in kept]

@@ -143,7 +143,7 @@ def _garbage(body: Body, rng: random.Random) -> tuple[Body, str]:
 
 def _exit(body: Body, rng: random.Random) -> tuple[Body, str]:
     status = rng.choice(_EXITS)
-    return body._replace(exit_code=status), f"exit status {status}"
+    return body._replace(exit_code=status), f"exit code {status}"
 
 
 _OFTEN = (*[_a_field] * 4, *[_a_column] * 3, *[_a_value] * 3, *[_lines] * 4, _cut)
@@ -170,8 +170,8 @@ NO_JSON: dict[str, bytes] = {
     "nothing": b"",
     "10 MB of rows": b"[" + b'{"id": 1, "x": "yyyyyyyyyyyyyyyyyyyyyyyyyy"}, ' * 220_000 + b"null]",
     "10 MB of text": b"x" * 10_000_000,
-    "an error, exit status 0": b'{"error": true, "status_code": 500, "msg": "Internal Server Error"}\n',
-    "failed, exit status 0": b"failed with error 500: Internal Server Error\n",
+    "an error, exit code 0": b'{"error": true, "status_code": 500, "msg": "Internal Server Error"}\n',
+    "failed, exit code 0": b"failed with error 500: Internal Server Error\n",
     "a number": b"1e308\n",
     "a list of lists": b"[[[[]]]]\n",
     "a list of null": b"[null, null]\n",

@@ -23,7 +23,7 @@ _WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+")
 
 
 class Body(NamedTuple):
-    """The output of one script, and its exit status."""
+    """The output of one script, and its exit code."""
 
     output: bytes
     exit_code: object = 0
@@ -214,7 +214,7 @@ def _endless(send: Send, piece: bytes) -> None:
 
 
 def serve(mode: str, script: str, answers: Answers, send: Send) -> int:
-    """Answer one call in a way that takes a program; returns the exit status."""
+    """Answer one call in a way that takes a program; returns the exit code."""
     nonce = nonce_of(script) or "none"
     names = questions_of(script)
     bodies = [answers.get(name, Body(b"", 1)) for name in names] or [Body(b"")]

@@ -272,7 +272,7 @@ def end_all(
                 status = command.process.poll() or 0
                 may_be_done = command.name in AT_ONCE_DONE and status >= 0
                 if status != -number and not may_be_done:
-                    wrong.append(f"{case}: exit status {status}: {said[-300:]}")
+                    wrong.append(f"{case}: exit code {status}: {said[-300:]}")
                 if command.took > SECOND + 10 * late:
                     wrong.append(f"{case}: took {command.took:.2f} s, a start of Python {late:.2f} s more than usual")
             if "Traceback" in said or "Exception ignored" in said:

@@ -94,7 +94,7 @@ def _deal(count: int, names: Sequence[str], rng: random.Random) -> Iterator[str]
 
 
 def _cases(count: int, names: Sequence[str], words: Sequence[str], what: str) -> Iterator[tuple[str, str, int]]:
-    """Commands, each with a garbage and an exit status: each of both about as often."""
+    """Commands, each with a garbage and an exit code: each of both about as often."""
     rng = random.Random(f"{SEED} {what}")
     yield from (
         (name, word, rng.choice((0, 0, 0, 1)))
@@ -124,7 +124,7 @@ class TestAnswers:
             told = OF_GARBAGE.get(name) or (UNKNOWN, *([INTERRUPTED] if name.split()[0] in GOES_ON else []))
             world.wires.change = lambda _, __: Body(bodies[word], code)  # noqa: B023
             words = _as_json(commands[name]) if number % 2 else commands[name]
-            look(world, report, name, words, f"all answers are {word}, exit status {code}", allowed=told)
+            look(world, report, name, words, f"all answers are {word}, exit code {code}", allowed=told)
         report.check()
 
     def test_an_answer_that_is_garbage_beside_sound_ones_is_no_verdict(self, world: World, report: Report) -> None:
@@ -262,7 +262,7 @@ class TestVast:
             words = _as_json(self.COMMANDS[name]) if number % 2 else self.COMMANDS[name]
             # no key pair here, which is known
             told = {"doctor": (OK, BAD), "keys": (BAD, UNKNOWN), **OF_JOBS}.get(name, (UNKNOWN,))
-            look(world, report, f"vastai: {name}", words, f"vastai says {word}, exit status {code}", allowed=told)
+            look(world, report, f"vastai: {name}", words, f"vastai says {word}, exit code {code}", allowed=told)
             self._acts_on_nothing(world, report, name, word)
         report.check()
 

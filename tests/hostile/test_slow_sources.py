@@ -64,7 +64,7 @@ def test_a_source_that_hangs_takes_no_answer_from_the_others(hanging: Place) -> 
             if ended is None:
                 wrong.append(f"{words} took more than {SECONDS} s")
             elif ended != status or not re.search(said, out, re.MULTILINE):
-                wrong.append(f"{words}: exit status {ended}: {out[-500:]}")
+                wrong.append(f"{words}: exit code {ended}: {out[-500:]}")
         assert not wrong, "\n".join(wrong)
         assert stopping.wait(120) == 3 and "Traceback" not in (hanging.folder / "stopping").read_text()
     assert look_at_job("local", "process:b-attempt-1").status == "RUNNING"

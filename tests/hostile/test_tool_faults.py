@@ -77,7 +77,7 @@ class Bench:
         self.world, self.shims, self.report = world, shims, report
         self._patches, self._sound = patches, dict[tuple[str, ...], int]()
         self.dead, self.silent = "process:dead", 0
-        self.last = OK  # the exit status of the last command
+        self.last = OK  # the exit code of the last command
         self.rng = random.Random(f"{SEED} tools")
 
     def run(self, argv: Sequence[str], what: str, allowed: Collection[int], **more: object) -> str:
@@ -111,7 +111,7 @@ class Bench:
         return f"{done.stdout}\n{done.stderr}"
 
     def sound(self, argv: Sequence[str]) -> int:
-        """The exit status with tools that work."""
+        """The exit code with tools that work."""
         key = (os.environ.get("RAY_API_SERVER_ADDRESS", ""), *argv)
         if key not in self._sound:
             quiet, self.report = self.report, Report("sound")

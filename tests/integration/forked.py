@@ -22,7 +22,7 @@ from training_monitor.__main__ import main as begin
 from training_monitor.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-Act = Callable[[Sequence[str]], object]  # gets the arguments, which are also in sys.argv; returns the exit status
+Act = Callable[[Sequence[str]], object]  # gets the arguments, which are also in sys.argv; returns the exit code
 _CONTEXT = multiprocessing.get_context("forkserver")
 _MODULES = [module.name for module in pkgutil.walk_packages(training_monitor.__path__, "training_monitor.")]
 _MODULES = [name for name in _MODULES if not name.endswith("__main__") and ".sh." not in name]
@@ -59,7 +59,7 @@ class Forked:
         return self.wait(0)
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit status, negative for a signal; None while it goes on after all these seconds."""
+        """Its exit code, negative for a signal; None while it goes on after all these seconds."""
         self._process.join(seconds)
         return self._process.exitcode
 

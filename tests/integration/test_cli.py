@@ -1,4 +1,4 @@
-"""The command line on this machine and in a pod: what it prints, where, and with which exit status."""
+"""The command line on this machine and in a pod: what it prints, where, and with which exit code."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_status_of_a_failed_job_names_the_root_of_its_failure(local: Place) -> N
     job_id = start(command, "oom", lambda job: job.status is JobStatus.FAILED)
     done = cli("status", "local", job_id)
     lines = done.stdout.splitlines()
-    assert done.returncode == 1 and "exit status 1" in lines[0]
+    assert done.returncode == 1 and "exit code 1" in lines[0]
     assert lines[1:] == [f"  failed: {words.removeprefix('[rank1]: ')}", "  kind of failure: cuda_oom (user)"]
     found = json.loads(cli("status", "local", job_id, "--json").stdout)["jobs"][0]["failure"]
     assert (found["category"], found["action"], found["rank"]) == ("cuda_oom", "stop", 1)
@@ -294,7 +294,7 @@ def test_a_command_in_a_pod_that_ended_and_was_stopped_is_not_started_again(pod:
         out, err = child.communicate(timeout=30)
     assert child.returncode == 1 and "stopped: by a person" in out
     assert "again-attempt-2" not in cli("status", "head").stdout
-    assert "exit status 3" in out and "logs head process:again-attempt-1" in out
+    assert "exit code 3" in out and "logs head process:again-attempt-1" in out
     assert "supervising again on head" in err
 
 

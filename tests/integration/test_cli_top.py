@@ -224,7 +224,7 @@ class Headless:
         return wait_until(lambda: len(self.rows(name)) >= count or self.process.poll() is not None, PATIENCE)
 
     def end(self, number: int) -> tuple[int, str, str]:
-        """Send a signal. Returns the exit status and what it printed."""
+        """Send a signal. Returns the exit code and what it printed."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=PATIENCE)
         assert "Traceback" not in err

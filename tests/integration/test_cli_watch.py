@@ -1,4 +1,4 @@
-"""`watch`, `stop` and `notify` as they are typed: what they print, where, and with which exit status."""
+"""`watch`, `stop` and `notify` as they are typed: what they print, where, and with which exit code."""
 
 from __future__ import annotations
 

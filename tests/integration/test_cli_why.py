@@ -1,4 +1,4 @@
-"""`why` on the command line: what it prints of a real training of four ranks, and with which exit status."""
+"""`why` on the command line: what it prints of a real training of four ranks, and with which exit code."""
 
 from __future__ import annotations
 

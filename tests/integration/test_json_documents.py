@@ -341,7 +341,7 @@ def test_a_job_for_a_rented_machine(vast: VastApi) -> None:
 
 
 def lines_of(command: str, *words: str, until: int) -> tuple[list[dict[str, Any]], int]:
-    """The documents of a command that is interrupted after so many lines, and its exit status."""
+    """The documents of a command that is interrupted after so many lines, and its exit code."""
     argv = [sys.executable, "-m", "training_monitor", *command.split(), "--json", *words]
     running = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert running.stdout

@@ -272,7 +272,7 @@ def test_a_command_gets_the_notice_on_stdin_only(tmp_path: Path) -> None:
     delivery = TrainingNotifier([CommandChannel(("sh", "-c", script))]).notify("", stall())
     assert delivery.channel == "command" and json.loads(got.read_text())["kind"] == "stall_detected"
     failing = TrainingNotifier([CommandChannel(("sh", "-c", "echo no such pager >&2; exit 3"))]).notify(None, "hello")
-    assert not failing.success and failing.error == "command: sh failed with exit status 3: no such pager"
+    assert not failing.success and failing.error == "command: sh failed with exit code 3: no such pager"
 
 
 # ---------------------------------------------------------------- refusals

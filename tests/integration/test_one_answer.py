@@ -110,14 +110,14 @@ def steps_to(last: int, total: int = 10_000) -> str:
 
 
 def run(*argv: str) -> tuple[int, dict[str, Any]]:
-    """The exit status of a command, and the JSON it prints."""
+    """The exit code of a command, and the JSON it prints."""
     done = cli(*argv, "--json")
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, json.loads(done.stdout)
 
 
 def everywhere(log: Path) -> dict[str, tuple[str, int]]:
-    """(The state, the exit status) of each command about a log."""
+    """(The state, the exit code) of each command about a log."""
     codes, found = {}, {}
     for name, argv in {
         "check": ["check", "local", str(log)],

@@ -1,4 +1,4 @@
-"""`why` for one process: what the kernel says that it waits for, or how it ended, with exit status 0."""
+"""`why` for one process: what the kernel says that it waits for, or how it ended, with exit code 0."""
 
 from __future__ import annotations
 

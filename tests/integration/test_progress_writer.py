@@ -32,7 +32,7 @@ def script(tmp_path: Path) -> Script:
 
 
 def test_no_thread_executes_text(script: Script) -> None:
-    """Python ends an interrupted script with exit status 1 if text was executed since, as `namedtuple` does."""
+    """Python ends an interrupted script with exit code 1 if text was executed since, as `namedtuple` does."""
     watch = """
     import sys, threading
     def hook(event, values):
@@ -98,7 +98,7 @@ def test_the_file_says_how_the_script_ended(tmp_path: Path, subtests: pytest.Sub
             assert is_alive(who) is False
 
 
-# By what each shows: the script, its exit status, what it prints, and what its file says in the end.
+# By what each shows: the script, its exit code, what it prints, and what its file says in the end.
 BESIDE: dict[str, tuple[str, int, str, str, str | None]] = {
     "exit and quit are as they were once a run has ended": ("""
 second = TrainingMonitor("progress/second.json")

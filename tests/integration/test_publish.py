@@ -101,7 +101,7 @@ def test_paths_that_are_not_absolute_are_made_so(local: Place, monkeypatch: pyte
 
 def test_a_folder_that_is_not_there_is_said(local: Place) -> None:
     report = sample(local, "touch never", folder=str(local.folder / "nowhere"), attempts=1)
-    assert (report.ok, report.error) == (False, "exit status 73") and "cannot be made" in report.said
+    assert (report.ok, report.error) == (False, "exit code 73") and "cannot be made" in report.said
 
 
 def test_a_command_that_hangs_is_stopped_with_all_its_processes(place: Place) -> None:

@@ -51,7 +51,7 @@ def start(started: Started, folder: Path, name: str, step: int = 0, log: str | N
 
 
 def check(folder: Path, *words: str) -> tuple[dict[str, str], int]:
-    """The states of the trainings in this folder by their names, and the exit status."""
+    """The states of the trainings in this folder by their names, and the exit code."""
     done = run_command("check", "local", *words, "--json")
     jobs: list[dict[str, Any]] = json.loads(done.stdout).get("jobs", [])
     return {job["name"]: job["state"] for job in jobs if str(folder) in str(job["log"])}, done.returncode

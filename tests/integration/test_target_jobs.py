@@ -71,7 +71,7 @@ class TestJobs:
     def test_a_job_that_fails_says_with_which_exit_status(self, target: Place) -> None:
         start(target, "echo boom >&2; exit 3")
         view = ended(target)
-        assert (view.status, view.exit_code, view.message) == (JobStatus.FAILED, 3, "exit status 3")
+        assert (view.status, view.exit_code, view.message) == (JobStatus.FAILED, 3, "exit code 3")
         assert view.log_tail == "boom\n"
 
     def test_a_job_that_is_no_shell_command_fails(self, local: Place) -> None:
@@ -217,7 +217,7 @@ class TestJobs:
 
     def test_a_training_that_is_killed_names_the_signal(self, target: Place) -> None:
         start(target, "kill -9 $$")
-        assert ended(target).message == "exit status 137 (SIGKILL)"
+        assert ended(target).message == "exit code 137 (SIGKILL)"
 
     def test_what_a_killed_job_left_running_is_counted_and_can_be_stopped(self, target: Place) -> None:
         start(target, "exec sleep 76")
@@ -285,7 +285,7 @@ class TestJobs:
         start(target, "sleep 300 & echo begun")
         assert wait_until(lambda: look(target).status is JobStatus.SUCCEEDED)
         found = look(target)
-        assert found.survivors == 1 and found.message == "exit status 0, but 1 of its processes are still running"
+        assert found.survivors == 1 and found.message == "exit code 0, but 1 of its processes are still running"
 
     def test_a_relative_jobs_folder_is_the_same_for_all(self, local: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(local.folder)

@@ -734,7 +734,7 @@ class KubernetesApi:
             self._server = None
 
     def end_execs(self) -> None:
-        """Close every open stream with exit status 0, as a container runtime does after hours; the commands run on."""
+        """Close every open stream with exit code 0, as a container runtime does after hours; the commands run on."""
         for execution in list(self.executions):
             execution.web_socket.finish(exit_status(0))
 

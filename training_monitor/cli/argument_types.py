@@ -116,7 +116,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class WrongUse(SystemExit):
-    """The end of a command line that is wrong, with exit status 2: `what` is wrong, and what to try."""
+    """The end of a command line that is wrong, with exit code 2: `what` is wrong, and what to try."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(2)

@@ -122,5 +122,5 @@ def format_groups(only: str = "") -> str:
     statuses = "".join(f"  {number:<15} {meaning}\n" for number, meaning in EXIT_STATUSES.items())
     return (
         "\n".join(groups)
-        + f"\nexit status:\n{statuses}\n`training-monitor COMMAND --help` shows its options and examples."
+        + f"\nexit code:\n{statuses}\n`training-monitor COMMAND --help` shows its options and examples."
     )

@@ -1,6 +1,6 @@
 """The command line: `training-monitor COMMAND`, or `python3 -m training_monitor COMMAND`.
 
-Exit status: 0 ok, 1 unhealthy or failed, 2 wrong use, 3 unknown, 4 taken over by another supervisor.
+Exit code: 0 ok, 1 unhealthy or failed, 2 wrong use, 3 unknown, 4 taken over by another supervisor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _open_what_is_closed() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status; without `argv`, the command of this process, which signals end."""
+    """Run one command and return the exit code; without `argv`, the command of this process, which signals end."""
     _open_what_is_closed()
     if argv is not None:
         return _main(list(argv))

@@ -1,4 +1,4 @@
-"""Output: text for people, JSON for machines, diagnostics on stderr; and the exit statuses of all commands."""
+"""Output: text for people, JSON for machines, diagnostics on stderr; and the exit codes of all commands."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def hint(text: str) -> None:
 
 
 def interrupted_status(error: KeyboardInterrupt) -> int:
-    """Return the exit status of a command ended by a signal: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
+    """Return the exit code of a command ended by a signal: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
     number = error.args[0] if error.args else None
     return 128 + (number if isinstance(number, int) else signal.SIGINT)
 
@@ -218,7 +218,7 @@ def refuse(error: TrainingMonitorError, args: Namespace, status: int) -> int:
 
 
 def exit_status(error: TrainingMonitorError) -> int:
-    """Return the exit status of an error: 2 wrong use, 1 a definite no, 3 unknown, 4 taken over."""
+    """Return the exit code of an error: 2 wrong use, 1 a definite no, 3 unknown, 4 taken over."""
     if isinstance(error, (SettingsError, JobNotFound)):
         return USAGE
     if isinstance(error, LeaseLost):

@@ -22,7 +22,7 @@ WHY_REFUSED = (
     "reading it is not allowed: its real path is not the log of a job, not a log or checkpoint folder of a training "
     "that was found, and not inside a folder that the server was started with"
 )
-REFUSED, DENIED = 93, 94  # exit statuses of fence.sh
+REFUSED, DENIED = 93, 94  # exit codes of fence.sh
 _SPECIAL = ("/etc", "/proc", "/sys", "/dev", "/boot", "/run", "/usr")  # no folders of checkpoints
 _MOST_FOUND = 300  # paths of one target, the newest
 _HELD_SECONDS = 600.0  # a path below /proc names a process, and a terminal has a number: they are others later

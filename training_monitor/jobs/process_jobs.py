@@ -5,7 +5,7 @@
         command      the job, as a sh script
         pid          process id, its start time in clock ticks, boot id: together its identity
         log          stdout and stderr
-        exit_code    exit status and time, written at the end (into reserved space: the disk may be full by then)
+        exit_code    exit code and time, written at the end (into reserved space: the disk may be full by then)
         stopped      who stopped it, if anyone
         *.new        unfinished files, and the space reserved for them: removed after the job has ended
 
@@ -129,15 +129,13 @@ def _message(fields: Mapping[str, str], status: JobStatus) -> str | None:
     if status is JobStatus.STOPPED:
         return f"stopped by {_STOPPERS.get(fields['stopped_by'], fields['stopped_by'])}"
     if fields.get("state") == "gone":
-        return (
-            "its process ended without an exit status: it was killed (SIGKILL, out of memory), or the machine rebooted"
-        )
+        return "its process ended without an exit code: it was killed (SIGKILL, out of memory), or the machine rebooted"
     if fields.get("state") == "starting" and status is JobStatus.FAILED:
         return f"it never started: no process after {START_SECONDS:g} s"
     code, left = fields.get("exit_code"), read_whole(fields.get("members"))
     if code == "0" and left:
-        return f"exit status 0, but {left} of its processes are still running"
-    return f"exit status {code}{_signal(code)}" if code is not None else None
+        return f"exit code 0, but {left} of its processes are still running"
+    return f"exit code {code}{_signal(code)}" if code is not None else None
 
 
 def _signal(code: str) -> str:
@@ -164,7 +162,7 @@ def log_expression(job_id: str) -> str:
 
 
 def look_question(job_id: str) -> Question[JobView | None]:
-    """Ask for the status, exit status and end of the log of a process job; None if there is no such job."""
+    """Ask for the status, exit code and end of the log of a process job; None if there is no such job."""
 
     def parse(reply: Reply) -> JobView | None:
         view = parse_process_job(reply.output, job_id)

@@ -233,7 +233,7 @@ def _keywords(call: ast.Call) -> dict[str, Any]:
 
 
 def parse_ray_submit(text: str) -> str | None:
-    """Return the submission id in `ray job submit`'s output; None if unconfirmed. Its exit status confirms nothing."""
+    """Return the submission id in `ray job submit`'s output; None if unconfirmed. Its exit code confirms nothing."""
     return _between(strip_ansi(text), "Job '", "' submitted successfully")
 
 

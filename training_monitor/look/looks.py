@@ -59,7 +59,7 @@ FRESH_SECONDS = 60.0  # a log of unknown writer that is older than this is searc
 
 
 def failure_of(view: JobView) -> Failure:
-    """Return why a job failed: by its log and exit status, or else by the target's message."""
+    """Return why a job failed: by its log and exit code, or else by the target's message."""
     failure = _classify(view.log_tail, view.exit_code, view.pod)
     if failure.category in ("none", "unknown"):
         by_message = _classify((view.pod is None and is_ray_job(view.job_id) and view.message) or "")  # others guess

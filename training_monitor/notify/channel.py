@@ -150,7 +150,7 @@ def run(argv: tuple[str, ...], text: str | None, doors: Doors) -> None:
     result = doors.transport.run(argv, timeout=doors.timeout, input=text)
     if result.exit_code != 0:
         said = last_lines(result.stderr) or "it printed nothing"
-        raise CommandFailed(f"{argv[0]} failed with exit status {result.exit_code}: {said}", argv=(argv[0],))
+        raise CommandFailed(f"{argv[0]} failed with exit code {result.exit_code}: {said}", argv=(argv[0],))
 
 
 def as_json(notice: Notice) -> dict[str, Any]:

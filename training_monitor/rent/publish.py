@@ -142,7 +142,7 @@ def register_model(
 
     A POST carries `Idempotency-Key: JOB_ID-register`. It is retried, with exponential backoff or as Retry-After says,
     without an answer and on 408, 409, 425, 429 and 5xx; any other error status is final. A command is retried whenever
-    its exit status is not 0; it gets the variables of `make_samples` except SAMPLES, and all of `about` as JSON on
+    its exit code is not 0; it gets the variables of `make_samples` except SAMPLES, and all of `about` as JSON on
     stdin.
 
     Args:
@@ -176,7 +176,7 @@ def _run_here(
         except CommandError as error:
             return "", error.what, _wait(attempt)
         said, failed = f"{result.stdout}\n{result.stderr}", result.exit_code != 0
-        return said, f"exit status {result.exit_code}" if failed else None, _wait(attempt)
+        return said, f"exit code {result.exit_code}" if failed else None, _wait(attempt)
 
     return _try(once, hook.attempts, [], clock, on_progress)
 

@@ -172,7 +172,7 @@ def _bracketed(destination: str) -> str:
 
 def _sent(result: CommandResult) -> Sent:
     said = last_lines(f"{result.stdout}\n{result.stderr}")
-    return Sent(result.exit_code == 0, said or ("" if result.exit_code == 0 else f"exit status {result.exit_code}"))
+    return Sent(result.exit_code == 0, said or ("" if result.exit_code == 0 else f"exit code {result.exit_code}"))
 
 
 # ---------------------------------------------------------------- tar, from here

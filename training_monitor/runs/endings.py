@@ -58,7 +58,7 @@ def outcome_of(error: BaseException | None) -> Outcome:
 
 
 def outcome_of_exit(code: object, handled: BaseException | None = None) -> Outcome:
-    """Return how a script ends with this argument of sys.exit: None, a number, or a text (exit status 1).
+    """Return how a script ends with this argument of sys.exit: None, a number, or a text (exit code 1).
 
     Args:
         handled: the exception that was handled at that time: it is why the script exits with a number other than 0.

@@ -99,7 +99,7 @@ def judge_life(run: Run, look: FolderLook, changed_at: float | None = None) -> L
     if run.error and not life.is_alive:  # its unreadable file may say how it ended
         return Life(UNKNOWN, f"{life.reason}, and its file cannot be read: {run.error}", False)
     if life.status == KILLED and is_complete(run):
-        return Life(FINISHED, f"{life.reason}, after the last batch: its exit status is unknown", False)
+        return Life(FINISHED, f"{life.reason}, after the last batch: its exit code is unknown", False)
     return life._replace(reason=life.reason or run.error) if run.error else life
 
 

@@ -183,8 +183,8 @@ class Run(PublicValue):
 
     @property
     def last_words(self) -> str | None:
-        """Return the script's final message: an error message, otherwise an exit status."""
-        return self.error_message or (f"exit status {self.exit_code}" if self.exit_code else None)
+        """Return the script's final message: an error message, otherwise an exit code."""
+        return self.error_message or (f"exit code {self.exit_code}" if self.exit_code else None)
 
 
 # ---------------------------------------------------------------- what the machine says

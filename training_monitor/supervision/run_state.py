@@ -172,7 +172,7 @@ def describe_look(view: JobView) -> str:
 
 
 def failure_evidence(view: JobView) -> str:
-    """Return the exit status of a job and the last line of its output."""
+    """Return the exit code of a job and the last line of its output."""
     lines = (line.strip() for line in view.log_tail.splitlines())
     said = [line for line in lines if line and not line.startswith("Running entrypoint for job ")]  # Ray's own line
     last = f"; last output: {said[-1][:200]}" if said else ""

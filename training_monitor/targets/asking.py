@@ -5,7 +5,7 @@ limit, at which all its processes are killed, even those that left its process g
 (a full disk does not matter) and printed between marks that contain a random nonce, so no output can forge a frame.
 Only sh, head, cat and sleep are needed (tested with dash, bash and busybox).
 
-A reply without its closing mark is unknown, whatever the exit status, and is asked again: kubectl exec can exit 0 and
+A reply without its closing mark is unknown, whatever the exit code, and is asked again: kubectl exec can exit 0 and
 lose the output. Every script must therefore be idempotent.
 """
 
@@ -334,9 +334,9 @@ def _read(question: Question[Any], reply: Reply | None) -> Any:
 
 
 def read_text(reply: Reply) -> str:
-    """Return the output of a script as the answer. Raises CommandFailed for a non-zero exit status."""
+    """Return the output of a script as the answer. Raises CommandFailed for a non-zero exit code."""
     if reply.exit_code != 0:
-        raise CommandFailed(f"exit status {reply.exit_code}: {reply.output.strip()[-300:] or 'it printed nothing'}")
+        raise CommandFailed(f"exit code {reply.exit_code}: {reply.output.strip()[-300:] or 'it printed nothing'}")
     return reply.output
 
 

@@ -85,7 +85,7 @@ class Stream(Protocol):
 
 class Transport(Protocol):
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
-        """Run the program until it ends; any exit status is a result.
+        """Run the program until it ends; any exit code is a result.
 
         Args:
             timeout: maximum seconds for the program. It may also wait this long for its turn before it starts; see
@@ -485,7 +485,7 @@ class _Serving:
             self._unsent = self._unsent[os.write(self._input.fileno(), self._unsent) :]
         except BlockingIOError:
             return False
-        except OSError:  # a program that exits before reading its input: its exit status tells
+        except OSError:  # a program that exits before reading its input: its exit code tells
             self._unsent = memoryview(b"")
         if not self._unsent and not self._is_held:
             self._input.close()
@@ -493,7 +493,7 @@ class _Serving:
 
 
 def _feed(pipe: IO[bytes], text: str | None) -> None:
-    with suppress(OSError, ValueError):  # a program that exits before reading its input: its exit status tells
+    with suppress(OSError, ValueError):  # a program that exits before reading its input: its exit code tells
         pipe.write(_encode(text))
         if not isinstance(text, HeldScript):
             pipe.close()
@@ -627,7 +627,7 @@ def explain_failure(result: CommandResult, target: str) -> CommandError:
     if advised and advised.kind:
         return advised.kind(said, target=target, argv=result.argv, result=result, hint=advised.hint)
     return TargetUnreachable(
-        f"no complete response ({result.argv[0]} exit status {result.exit_code}: {said})",
+        f"no complete response ({result.argv[0]} exit code {result.exit_code}: {said})",
         target=target,
         argv=result.argv,
         result=result,

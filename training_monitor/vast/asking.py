@@ -1,4 +1,4 @@
-"""Call the vastai CLI. Its exit status means nothing: an answer is well-formed JSON that is not a refusal."""
+"""Call the vastai CLI. Its exit code means nothing: an answer is well-formed JSON that is not a refusal."""
 
 from __future__ import annotations
 

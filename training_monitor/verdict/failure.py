@@ -1,4 +1,4 @@
-"""Classify why a job failed, from the end of its log, its exit status and its pod. Pure.
+"""Classify why a job failed, from the end of its log, its exit code and its pod. Pure.
 
 What comes last decides: steps, losses or a new attempt cancel the lines before them. Root causes come before
 cascades: a named cause explains the processes that died of it, and those explain the time-outs of the ranks that
@@ -138,12 +138,12 @@ def _for_any_digit(pattern: str) -> str:
 
 
 _EXIT = {
-    0: ("none", "exit status 0"),
-    124: ("time_limit", "exit status 124: stopped by the timeout command"),
-    126: ("command_not_found", "exit status 126: not executable"),
-    127: ("command_not_found", "exit status 127: command not found"),
+    0: ("none", "exit code 0"),
+    124: ("time_limit", "exit code 124: stopped by the timeout command"),
+    126: ("command_not_found", "exit code 126: not executable"),
+    127: ("command_not_found", "exit code 127: command not found"),
 }
-_EXIT |= {128 + each: (name, f"exit status {128 + each} ({signal})") for each, (signal, name) in table.SIGNALS.items()}
+_EXIT |= {128 + each: (name, f"exit code {128 + each} ({signal})") for each, (signal, name) in table.SIGNALS.items()}
 _PREEMPTED = ("preemption", "restart_elsewhere")
 _POD = {
     "OOMKilled": ("host_oom", None),
@@ -212,7 +212,7 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
         return _failure("unknown", unnamed)
     if code is None and pod is not None and pod.phase == "Failed":
         return _failure("unknown", describe_end(pod), sign=pod.reason)
-    return _failure("none", "") if code is None else _failure("unknown", f"exit status {code}", sign=f"{code}")
+    return _failure("none", "") if code is None else _failure("unknown", f"exit code {code}", sign=f"{code}")
 
 
 def is_warning(failure: Failure) -> bool:

@@ -656,7 +656,7 @@ EXCEPTIONS = {
     for name in names.split()
 }
 
-# What ends a process, by the number on Linux: a shell reports exit status 128 + number.
+# What ends a process, by the number on Linux: a shell reports exit code 128 + number.
 SIGNALS = {
     1: ("SIGHUP", "sigterm"), 2: ("SIGINT", "interrupted"), 4: ("SIGILL", "sigabrt"), 5: ("SIGTRAP", "sigabrt"),
     6: ("SIGABRT", "sigabrt"), 7: ("SIGBUS", "segfault"), 8: ("SIGFPE", "sigabrt"), 9: ("SIGKILL", "killed_sigkill"),

@@ -177,7 +177,7 @@ def _finished(seen: Sequence[Observation]) -> Verdict:
         reason = _with_last_words(reason, failure)
         remedies = (
             "if the training runs in a script or a pipeline such as `train.py | tee`, make that exit with the "
-            "training's exit status (in bash: set -o pipefail)",
+            "training's exit code (in bash: set -o pipefail)",
         )
         return Verdict("unknown", "unknown", reason, since, remedies=remedies, failure=failure)
     is_success = last.status is JobStatus.SUCCEEDED or last.exit_code == 0
@@ -194,7 +194,7 @@ def _failed(seen: Sequence[Observation]) -> Verdict:
     if said:
         reason = f"failed{_at(last)}: {said}"
     elif last.exit_code:
-        reason = f"failed{_at(last)} with exit status {last.exit_code}"
+        reason = f"failed{_at(last)} with exit code {last.exit_code}"
     else:
         reason = f"failed{_at(last)} without a message"
     memory = _memory_evidence(seen) if failure is None else None
@@ -215,7 +215,7 @@ def _memory_evidence(seen: Sequence[Observation]) -> str | None:
     counts = [each.oom_kills for each in seen if each.oom_kills is not None]
     if counts and counts[-1] > counts[0]:
         return "oom_kill count rose"
-    return "exit status 137" if seen[-1].exit_code == 137 else None
+    return "exit code 137" if seen[-1].exit_code == 137 else None
 
 
 def _names_failure(last: Observation) -> bool:

@@ -31,16 +31,16 @@ def test_an_exit_status_is_success_or_a_failure_that_names_it() -> None:
     view = look("state=exited", "exit_code=0", "ended=1995", "members=0")
     assert (view.status, view.exit_code, view.survivors) == (JobStatus.SUCCEEDED, 0, 0)
     for code, message in [
-        ("1", "exit status 1"),
-        ("127", "exit status 127"),
-        ("137", "exit status 137 (SIGKILL)"),
-        ("139", "exit status 139 (SIGSEGV)"),
-        ("143", "exit status 143 (SIGTERM)"),
+        ("1", "exit code 1"),
+        ("127", "exit code 127"),
+        ("137", "exit code 137 (SIGKILL)"),
+        ("139", "exit code 139 (SIGSEGV)"),
+        ("143", "exit code 143 (SIGTERM)"),
     ]:
         view = look("state=exited", f"exit_code={code}")
         assert (view.status, view.exit_code, view.message) == (JobStatus.FAILED, int(code), message)
     view = look("state=gone", "members=0")
-    assert view.status is JobStatus.FAILED and view.exit_code is None and "without an exit status" in str(view.message)
+    assert view.status is JobStatus.FAILED and view.exit_code is None and "without an exit code" in str(view.message)
     assert look("state=exited", "exit_code=1", "members=3").survivors == 3
 
 

@@ -45,7 +45,7 @@ def every_notice() -> list[Notice]:
         templates.not_terminated(run, reason="no answer for 30m"),
         templates.ended(run, reason="nobody can tell how"),
         templates.recovered(at),
-        templates.restarted(run, reason="exit status 1", resumes_from="/out/step_60", attempt=2),
+        templates.restarted(run, reason="exit code 1", resumes_from="/out/step_60", attempt=2),
         templates.finished(at, runtime=3900, cost=1.5),
         templates.failed(saved, reason="out of memory"),
         templates.loss_nan(About("run", 10, 40, 5)),

@@ -48,7 +48,7 @@ def test_what_is_no_placeholder_stays_as_it_is(text: str) -> None:
 def register(
     results: list[int | Exception], hook: Hook | None = None, about: dict[str, Any] | None = None, said: str = ""
 ) -> tuple[HookReport, list[tuple[tuple[str, ...], str | None]], FakeClock]:
-    """The report, what was run, and the clock; `results` are exit statuses, one a try."""
+    """The report, what was run, and the clock; `results` are exit codes, one a try."""
     runs: list[tuple[tuple[str, ...], str | None]] = []
 
     def act(words: tuple[str, ...], text: str | None) -> CommandResult:
@@ -89,7 +89,7 @@ def test_a_command_that_fails_is_retried_with_waits_up_to_two_minutes() -> None:
 
 def test_after_the_last_try_the_report_says_what_the_command_said() -> None:
     report, runs, clock = register([1, 2], Hook(command="x", attempts=2), said="no such\x1b[31m volume\n")
-    assert report == HookReport(False, 2, "exit status 2", "no such volume")
+    assert report == HookReport(False, 2, "exit code 2", "no such volume")
     assert len(clock.slept) == 1
 
 
@@ -156,7 +156,7 @@ def test_a_command_that_fails_twice_and_then_works_is_run_three_times(clock: Fak
 def test_a_command_that_failed_too_often_is_not_run_again(clock: FakeClock) -> None:
     machine = FakeJobs(clock, [Behaviour(crash_after=4, exit_code=9, save_every=None)])
     first = sample(machine, Hook(command="x", attempts=2))
-    assert (first.ok, first.attempts, first.error) == (False, 2, "exit status 9")
+    assert (first.ok, first.attempts, first.error) == (False, 2, "exit code 9")
     assert sample(machine, Hook(command="x", attempts=2)) == first
     assert len(machine.starts) == 2
 

@@ -217,7 +217,7 @@ def test_a_stop_while_the_supervisor_is_dead_is_found_by_the_next_one(bench: Ben
     ("exit_code", "words", "reason"),
     [
         (1, "ModuleNotFoundError: No module named 'torchh'", "missing_module (ModuleNotFound"),
-        (127, "sh: 1: pyhton: not found", "command_not_found (exit status 127: command not found)"),
+        (127, "sh: 1: pyhton: not found", "command_not_found (exit code 127: command not found)"),
     ],
 )
 def test_an_error_of_the_users_own_before_any_step_is_not_tried_again(
@@ -375,9 +375,9 @@ def test_leftovers_of_a_dead_job_are_ended_before_the_next_start(bench: Bench) -
     assert [job.name for job in bench.jobs.starts] == ["run-attempt-2", "run-attempt-3"]
     said = bench.said("detected")
     assert "terminating 3 remaining processes of process:run-attempt-2" in said
-    assert any("exit status 137 (SIGKILL)" in text and "CUDA out of memory" in text for text in said)
+    assert any("exit code 137 (SIGKILL)" in text and "CUDA out of memory" in text for text in said)
     assert report["attempts"][0]["status"] == "FAILED"
-    assert "exit status 137" in (report["attempts"][0]["reason"] or "")
+    assert "exit code 137" in (report["attempts"][0]["reason"] or "")
 
 
 # ---------------------------------------------------------------- from where

@@ -64,7 +64,7 @@ def test_a_job_that_fails_while_the_state_folder_is_full_is_restarted_later_and_
     assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (True, 1, 2)
     assert bench.jobs.starts[1].started >= EPOCH + 1000  # nothing is started before it is written down
     full, failed = bench.said("detected")
-    assert "the disk is full" in full and "failed: exit status 1" in failed
+    assert "the disk is full" in full and "failed: exit code 1" in failed
     assert len(bench.said("waiting")) == 1 and bench.said("unreachable") == bench.said("reached") == []
 
 

@@ -53,7 +53,7 @@ def test_a_job_is_watched_until_it_succeeds_and_every_look_and_change_is_handed_
         check_interval=30, on_status_change=lambda new, old: changes.append((new, old)), on_view=views.append
     )
     assert (report["status"], report["final_step"], report["job_id"]) == ("SUCCEEDED", 100, JOB)
-    assert report["duration"] == 120 and report["reason"] == "exit status 0"
+    assert report["duration"] == 120 and report["reason"] == "exit code 0"
     assert changes == [("RUNNING", None), ("SUCCEEDED", "RUNNING")]
     assert [view.progress.step for view in views] == [None, 30, 60, 90, 100]
 
@@ -61,7 +61,7 @@ def test_a_job_is_watched_until_it_succeeds_and_every_look_and_change_is_handed_
 def test_a_job_is_watched_until_it_fails_and_its_cause_is_given() -> None:
     report = Watched(Behaviour(crash_after=70, exit_code=137)).watch()
     assert (report["status"], report["final_step"]) == ("FAILED", 70)
-    assert report["reason"] == "failed at step 70 of 300: exit status 137 (SIGKILL)"
+    assert report["reason"] == "failed at step 70 of 300: exit code 137 (SIGKILL)"
 
 
 def test_a_job_that_a_person_stops_ends_as_stopped() -> None:
@@ -264,7 +264,7 @@ def test_a_background_monitor_calls_back_and_shows_no_line_of_the_log() -> None:
     asked = len(watched.transport.asked)
     for shown in (repr(thread), thread._repr_html_()):
         assert "finished" in shown and "llama" in shown and "step" in shown and "loss=" not in shown
-        assert "SUCCEEDED: exit status 0" in shown and "\n" not in repr(thread)
+        assert "SUCCEEDED: exit code 0" in shown and "\n" not in repr(thread)
     assert len(watched.transport.asked) == asked, "showing it asks nothing"
 
 

@@ -159,7 +159,7 @@ def test_a_finished_run_is_saved_as_complete_and_its_instance_destroyed(tmp_path
             "out of memory",
             None,
         ),
-        (Behaviour(crash_after=120, exit_code=3), "process:training", "exit status 3", 3),
+        (Behaviour(crash_after=120, exit_code=3), "process:training", "exit code 3", 3),
         (Behaviour(crash_after=200), FILES, "failed at step 200 of 300 without a message, probably killed", None),
     ],
 )

@@ -220,7 +220,7 @@ def test_a_failed_question_says_that_the_target_as_a_whole_answered() -> None:
     with pytest.raises(TargetUnreachable) as caught:
         ask("local", question(), transport=Fake(lambda nonce: "lost"))
     assert not caught.value.answered
-    with pytest.raises(CommandFailed, match="exit status 3: broken"):
+    with pytest.raises(CommandFailed, match="exit code 3: broken"):
         read_text(Reply("broken\n", 3, 0.1))
     assert read_text(Reply("", 0, 0.1)) == ""
 

@@ -154,7 +154,7 @@ def test_what_a_login_refuses_on_its_output_is_explained() -> None:
 
 def test_what_is_not_understood_is_unknown_and_shown_without_secrets() -> None:
     error = explain_failure(CommandResult(("kubectl",), 1, "", "something new", 0.1), "pod")
-    assert type(error) is TargetUnreachable and "something new" in str(error) and "exit status 1" in str(error)
+    assert type(error) is TargetUnreachable and "something new" in str(error) and "exit code 1" in str(error)
     error = explain_failure(CommandResult(("kubectl",), 0, "", "", 0.1), "pod")
     assert type(error) is TargetUnreachable and "it printed nothing" in str(error)
     result = CommandResult(("curl",), 1, "", "Authorization: Bearer s3cr3tV4lue", 0.1)

@@ -31,7 +31,7 @@ from training_monitor.vast.instances import (
 )
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "vastai" / "1.9.1"
-Said = tuple[int, str, str]  # exit status, stdout, stderr
+Said = tuple[int, str, str]  # exit code, stdout, stderr
 
 ASKED = "Are you sure you want to destroy instance 7? This is irreversible and will delete all data. [y/N] "
 UNKNOWN_OPTION = "usage: vast.py [-h]\nvast.py: error: unrecognized arguments: "

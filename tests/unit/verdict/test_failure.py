@@ -155,7 +155,7 @@ def test_what_should_be_looked_at_is_no_reason_to_stop(line: str) -> None:
     assert classify_failure(line).action == "monitor"
 
 
-# ---------------------------------------------------------------- exit status and pod
+# ---------------------------------------------------------------- exit code and pod
 
 
 def test_an_exit_status_alone_says_something(subtests: pytest.Subtests) -> None:

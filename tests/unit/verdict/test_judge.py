@@ -517,7 +517,7 @@ def test_an_ended_training_says_how_it_ended(subtests: pytest.Subtests) -> None:
         ({"status": JobStatus.PENDING, "message": "no GPU is free"}, "starting", "unknown", "no GPU is free"),
         ({"status": JobStatus.PENDING, "resume": "scontrol release 7"}, "starting", "unknown", "it is held"),
         ({"status": JobStatus.PENDING, "is_stuck": True}, "starting", "failed", "it cannot start"),
-        ({"status": JobStatus.FAILED, "message": "exit status 3"}, "failed", "failed", "failed: exit status 3"),
+        ({"status": JobStatus.FAILED, "message": "exit code 3"}, "failed", "failed", "failed: exit code 3"),
         ({"step": 40, "total_steps": 200, "is_running": False, "failure": CUDA}, "failed", "failed", CUDA.evidence),
         ({"step": 40, "failure": CUDA, "log_age": 700.0}, "failed", "failed", CUDA.evidence),
         ({"step": 40, "total_steps": 200, "is_running": False}, "failed", "failed", "failed at step 40 of 200 without"),
@@ -543,7 +543,7 @@ def test_a_death_without_a_word_names_what_speaks_for_memory() -> None:
     earlier = replace(alive, oom_kills=3)
     assert "memory" not in judge([earlier, dead], now=START + 60).reason
     killed = replace(dead, oom_kills=None, exit_code=137)
-    assert "probably killed because memory ran out (exit status 137)" in judge([killed], now=START + 60).reason
+    assert "probably killed because memory ran out (exit code 137)" in judge([killed], now=START + 60).reason
 
 
 def test_what_nobody_looked_at_and_a_status_nobody_heard_of_are_unknown() -> None:

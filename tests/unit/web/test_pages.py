@@ -132,7 +132,7 @@ def report() -> RestartReport:
     run = update_attempt(
         run, status="FAILED", final_step=70, first_step_at=NOW - 900, last_step_at=NOW - 500, ended_at=NOW - 400,
         phases={"startup": 100.0, "checkpoint": 0.0, "evaluation": 0.0},
-        reason="exit status 1", failure={**failure, "rank": None, "fingerprint": ""},
+        reason="exit code 1", failure={**failure, "rank": None, "fingerprint": ""},
     )  # fmt: skip
     run = plan_attempt(run, "process:train-attempt-2", None, (), NOW - 300)
     return replace(run, ended_at=NOW).report()

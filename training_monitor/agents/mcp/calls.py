@@ -179,7 +179,7 @@ def _answer_of(words: Sequence[str], printed: str, exit_code: int | None, said: 
     try:
         found = dict(json.loads(lines[-1]))
     except (IndexError, TypeError, ValueError):
-        what = f"{words[0]}: exit status {exit_code}: {said or 'it printed nothing'}"
+        what = f"{words[0]}: exit code {exit_code}: {said or 'it printed nothing'}"
         raise CommandFailed(what, hint="check the arguments") from None
     if {"error", "kind", "hint"} <= found.keys() and isinstance(found["error"], str):
         raise Refused(found)

@@ -47,7 +47,7 @@ def declare(command: CommandParser) -> None:
     command.value(
         "--field",
         "KEY",
-        "print only the value of this JSON key (for example, step), one line per training; the exit status is 0 if "
+        "print only the value of this JSON key (for example, step), one line per training; the exit code is 0 if "
         "the value is known",
     )
     command.time_limit(16)

@@ -105,7 +105,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Print the script of a shell and return the exit status."""
+    """Print the script of a shell and return the exit code."""
     script = _SCRIPTS[args.shell]
     if not print_json(args, {"shell": args.shell, "script": script}):
         put(script)

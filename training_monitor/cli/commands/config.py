@@ -29,7 +29,7 @@ _WIDTH = 60
 def declare(command: CommandParser) -> None:
     what = command.add_mutually_exclusive_group()
     what.add_argument(
-        "--check", action="store_true", help="list every problem in the file; the exit status is 1 if there are any"
+        "--check", action="store_true", help="list every problem in the file; the exit code is 1 if there are any"
     )
     what.add_argument(
         "--init",
@@ -172,7 +172,7 @@ def _counts(settings: Mapping[str, Any]) -> dict[str, int]:
 
 
 def run(args: Namespace) -> int:
-    """Check the settings file, show what is in it, or write a new one; return the exit status."""
+    """Check the settings file, show what is in it, or write a new one; return the exit code."""
     if args.init is not None:
         return _write_file(args)
     return _check_file(args) if args.check else _show_file(args)

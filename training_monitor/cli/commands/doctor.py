@@ -25,7 +25,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Run the command; exit status 1 when something that is there does not work, or a target does not answer."""
+    """Run the command; exit code 1 when something that is there does not work, or a target does not answer."""
     calls = [partial(run_probe, group, probe) for group, probe in PROBES]
     calls += [partial(run_probe, "targets", partial(probe_target, each)) for each in args.targets]
     found = side_by_side(calls)

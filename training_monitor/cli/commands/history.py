@@ -324,7 +324,7 @@ def _begin_lines(file: IO[str], names: Sequence[str]) -> Write:
 
 
 def run(args: Namespace) -> int:
-    """Show, compare or export the history of the chosen members, and return the exit status."""
+    """Show, compare or export the history of the chosen members, and return the exit code."""
     if args.since is None:
         args.since = 0.0 if args.cost else time.time() - DAY
     _check(args)

@@ -40,7 +40,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Run the command and return the exit status."""
+    """Run the command and return the exit code."""
     if (args.message is not None) + args.test + args.list != 1 or args.message == "":
         raise SettingsError("notify", None, "a message, --test or --list")
     if args.list:

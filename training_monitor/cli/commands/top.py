@@ -59,7 +59,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Run the command and return the exit status."""
+    """Run the command and return the exit code."""
     is_screen = can_show_screen() and not (args.headless or args.once or args.json)
     _check(args, is_screen)
     collector = RunCollector(

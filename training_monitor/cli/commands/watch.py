@@ -70,7 +70,7 @@ def declare(command: CommandParser) -> None:
     mode = command.add_mutually_exclusive_group()
     mode.add_argument("--stream", action="store_true", help="follow the log line by line (default on a terminal)")
     mode.add_argument("--poll", action="store_true", help="read the log at intervals (default without a terminal)")
-    mode.add_argument("--once", action="store_true", help="exit after one look, with the exit status of `check`")
+    mode.add_argument("--once", action="store_true", help="exit after one look, with the exit code of `check`")
     command.flag("--plain", "print one status line instead of the full-screen view")
     command.heartbeat()
     command.outage_after()

@@ -24,7 +24,7 @@ is_ours() { # RUN-DIRECTORY
   done
 }
 
-# Of a machine that started anew, or of another one with the same home, only the exit status tells.
+# Of a machine that started anew, or of another one with the same home, only the exit code tells.
 has_ended() { # RUN-DIRECTORY
   _dir=$1 _booted='' _boot=-; is_alive && return 1
   [ -s "$_dir/exit_code" ] || [ "$_booted" = "$_boot" ] || is_older "$_dir/log" "$old" || return 1

@@ -35,7 +35,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Show vast.ai's credit and how long it lasts, or an account of the ledger here, and return the exit status."""
+    """Show vast.ai's credit and how long it lasts, or an account of the ledger here, and return the exit code."""
     option, amount = ("--deposit", args.deposit) if args.withdraw is None else ("--withdraw", args.withdraw)
     if amount is None and (args.reason is not None or args.payment is not None):
         raise SettingsError(

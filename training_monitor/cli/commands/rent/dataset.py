@@ -19,7 +19,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Validate a folder of images for training, and return the exit status."""
+    """Validate a folder of images for training, and return the exit code."""
     report = validate_dataset(
         args.path, min_images=args.min_images, require_captions=args.require_captions, trigger=args.trigger
     )

@@ -59,7 +59,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """List the account's instances, or describe one, and return the exit status."""
+    """List the account's instances, or describe one, and return the exit code."""
     try:
         if args.id is not None:
             rows: Sequence[Mapping[str, Any]] = [show_instance(args.id)]

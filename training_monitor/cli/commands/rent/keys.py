@@ -22,7 +22,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Check, or with --setup ensure, that instances accept our ssh key, and return the exit status."""
+    """Check, or with --setup ensure, that instances accept our ssh key, and return the exit code."""
     path = args.path or vast_key_path()
     if not args.setup and not os.path.lexists(path):
         more = "" if args.path is None else f" --path {shlex.quote(path)}"

@@ -42,7 +42,7 @@ def declare(command: CommandParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """List suitable offers, best first, and return the exit status."""
+    """List suitable offers, best first, and return the exit code."""
     if args.limit < 1:
         raise SettingsError("--limit", args.limit, "1 or more")
     query = load_offer_query(**_wishes(args))
