@@ -47,6 +47,8 @@ from training_monitor.logs.training_log import parse_progress
 from training_monitor.targets.asking import Site
 from training_monitor.targets.kinds.slurm import (
     NODE,
+    OVER,
+    RUNNING,
     STEP_SECONDS,
     SlurmJob,
     SlurmTarget,
@@ -127,7 +129,7 @@ def states_question(job_ids: Sequence[str]) -> Question[list[JobView | None]]:
         views = (_read(parse_fields(block)[0], "", job_id) for block, job_id in zip(blocks, job_ids))
         return [view and replace(view, log_known=False) for view in views]
 
-    script = format_call("slurm_jobs", "look_at_all", *map(_name, job_ids))
+    script = _format("look_at_all", *map(_name, job_ids))
     return Question("jobs", script, parse, limit=ANSWER_SECONDS)
 
 
@@ -222,13 +224,13 @@ def start_question(
     excluded = [each.partition("=")[2] for each in config.get("options", ()) if each.startswith("--exclude=")]
     excluded += filter(NODE.fullmatch, (env.get(AVOID_VARIABLE) or "").split(","))
     nodes = ",".join(dict.fromkeys(excluded))
-    named = {"_name": _name(job_id), "_from": of, "_shared": "yes" if target.has_other_users else ""}
+    named = {"_from": of, "_shared": "yes" if target.has_other_users else ""}
     if config.get("requeue"):
-        script = format_call("slurm_jobs", "requeue", nodes, _bytes=LOG_BYTES, **named)
+        script = _call("requeue", job_id, nodes, _bytes=LOG_BYTES, **named)
     else:
-        script = format_call(
-            "slurm_jobs",
+        script = _call(
             "start",
+            job_id,
             *options,
             *([f"--exclude={nodes}"] if nodes else []),
             Quoted(f'"$_jobs"/{shlex.quote(of)}/script'),
@@ -437,5 +439,10 @@ def _name(job_id: str) -> str:
     return name
 
 
-def _call(function: str, job_id: str, **variables: str | int) -> str:
-    return format_call("slurm_jobs", function, _name=_name(job_id), **variables)
+def _call(function: str, job_id: str, *arguments: str, **variables: str | int) -> str:
+    return _format(function, *arguments, _name=_name(job_id), **variables)
+
+
+def _format(function: str, *arguments: str, **variables: str | int) -> str:
+    states = {"_running": " ".join(RUNNING), "_over": " ".join(OVER)}
+    return format_call("slurm_jobs", function, *arguments, **variables, **states)

@@ -26,7 +26,7 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.models import JobStatus, Question
 from training_monitor.core.results import CommandResult
-from training_monitor.jobs.slurm_jobs import look_question
+from training_monitor.jobs.slurm_jobs import look_question, stop_question
 from training_monitor.logs.sources import source_named
 from training_monitor.targets.asking import Site
 from training_monitor.targets.kinds.slurm import (
@@ -109,7 +109,7 @@ def test_each_state_and_reason_stands_for_what_it_is() -> None:
         ("CANCELLED", "0:15", "Stopped", 143, None),
         ("COMPLETING", "0:0", "Running", None, None),
         ("SOMETHING_NEW", "0:0", "Unknown", None, None),
-        ("REVOKED", "0:0", "Unknown", None, None),
+        ("REVOKED", "0:0", "Unknown", None, None),  # another cluster of the federation runs it
         ("POWER_UP_NODE", "0:0", "Pending", None, None),
         ("BOOT_FAIL", "0:0", "Failed", None, "node_lost"),
         ("FAILED", "0:53", "Failed", None, "missing_file"),
@@ -156,21 +156,58 @@ def test_a_planned_start_that_has_passed_is_not_expected() -> None:
     assert runs and settled(runs, 1795846100.0).starts_at == 1795846001
 
 
-@pytest.mark.parametrize("state", ["PENDING", "SUSPENDED", "STOPPED", "SPECIAL_EXIT"])
-def test_of_jobs_with_one_name_one_that_has_not_ended_is_meant(
-    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("first", "second", "meant"),
+    [
+        *((state, "FAILED", "3") for state in ("PENDING", "SUSPENDED", "STOPPED", "SPECIAL_EXIT", "SIGNALING")),
+        ("RUNNING", "PENDING", "3"),  # one that waits for the end of the first
+        ("SOMETHING_NEW", "FAILED", "3"),
+        ("PENDING", "REVOKED", "3"),
+        ("PENDING", "SUSPENDED", "4"),
+        ("REVOKED", "LAUNCH_FAILED", "4"),
+        ("COMPLETED", "DEADLINE", "4"),
+    ],
+)
+def test_of_jobs_with_one_name_the_newest_that_runs_or_else_has_not_ended_is_meant(
+    first: str, second: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = {
-        each: line(id=each, state=state if each == "3" else "FAILED").replace("ArrayJobId=1 ArrayTaskId=0 ", "")
-        for each in ("3", "4")
-    }
+    states = {"3": first, "4": second}
+    jobs = {each: line(id=each, state=states[each]).replace("ArrayJobId=1 ArrayTaskId=0 ", "") for each in states}
     body = f'[ "$2" = hostnames ] && exit\ncase $3 in 3) {shows(jobs["3"])}\n;; 4) {shows(jobs["4"])}\n;; esac'
-    squeue = f"case \"$*\" in *%T*) {shows(f'3 {state}', '4 FAILED')}\n;; *) printf '3\\n4\\n' ;; esac"
+    squeue = f"case \"$*\" in *%T*) {shows(f'3 {first}', f'4 {second}')}\n;; *) printf '3\\n4\\n' ;; esac"
     programs(tmp_path, monkeypatch, squeue=squeue, scontrol=body)
     found: Any = SlurmTarget("arr").resolve(None)
-    assert (found.job.number, found.job.state) == ("3", state)
+    assert (found.job.number, found.job.state) == (meant, states[meant])
     view = Site(parse_target("local")).ask_one(look_question("slurm:arr"))
-    assert view and view.pod and view.pod.name == "3"
+    assert view and view.pod and view.pod.name == meant
+
+
+_ENDS, _REFUSES = "echo 'Job 3 not found' >&2; exit 1", "echo 'Unable to contact slurm controller' >&2; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("answers", "cancelled"),
+    [
+        (("echo RUNNING", "echo SIGNALING", "echo RUNNING", "echo"), ["--full --signal=TERM 3"]),
+        (("echo RUNNING", _ENDS), ["--full --signal=TERM 3"]),
+        (("echo RUNNING", _REFUSES), ["--full --signal=TERM 3", "3"]),
+        (("echo RUNNING", "echo RUNNING"), ["--full --signal=TERM 3", "3"]),
+        (("echo CONFIGURING", "echo"), ["3"]),
+        ((_ENDS, _ENDS), []),
+    ],
+)
+def test_a_job_is_cancelled_unless_it_ends_in_time(
+    answers: Sequence[str], cancelled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = "".join(f"{number}) {each} ;;\n" for number, each in enumerate(answers[:-1], 1))
+    squeue = f"echo >>$0.calls\ncase $(wc -l <$0.calls) in\n{cases}*) {answers[-1]} ;;\nesac"
+    sleep, scancel = '[ "$1" = 0.5 ] || exec /bin/sleep "$@"', 'echo "$*" >>$0.calls'
+    scontrol = shows(line().replace("ArrayJobId=1 ArrayTaskId=0 ", ""))
+    monkeypatch.setenv("TRAINING_MONITOR_JOBS_DIR", str(tmp_path / "jobs"))
+    (tmp_path / "scancel.calls").touch()
+    programs(tmp_path, monkeypatch, squeue=squeue, scontrol=scontrol, scancel=scancel, sleep=sleep)
+    assert Site(parse_target("local")).ask_one(stop_question("slurm:3", "anna", 2.0)) == []
+    assert (tmp_path / "scancel.calls").read_text().splitlines() == cancelled
 
 
 def test_a_task_that_was_cancelled_before_it_began_is_forgotten(

@@ -52,8 +52,20 @@ _USER = regex(r" UserId=[^=]*?\((\d+)\)")
 _FILES = regex(r" WorkDir=(?P<folder>.*?) StdErr=(?P<err>.*?) StdIn=.*? StdOut=(?P<out>.*?)(?= Power=| \w+=|$)")
 _MOST_NAMED, _LAST_SIGNAL = 5, 31
 _HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")  # whatever their reason is
-_PENDING = ("PENDING", "CONFIGURING", "POWER_UP_NODE", "EXPEDITING", "REQUEUED", "REQUEUE_FED", *_HELD)
-_FAILED = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "LAUNCH_FAILED")
+_STATES = {  # by their phase; any other state is unknown
+    "Running": ("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "UPDATE_DB"),
+    "Pending": ("PENDING", "CONFIGURING", "POWER_UP_NODE", "EXPEDITING", "REQUEUED", "REQUEUE_FED", *_HELD),
+    "Suspended": ("SUSPENDED", "STOPPED"),
+    "Succeeded": ("COMPLETED",),
+    "Stopped": ("CANCELLED",),
+    "Failed": (
+        *("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "LAUNCH_FAILED"),
+        "RECONFIG_FAIL",
+    ),
+    "Unknown": ("REVOKED",),  # over on this cluster: another one of its federation runs the job
+}
+RUNNING = _STATES["Running"]
+OVER = tuple(state for phase in (*ENDED, "Unknown") for state in _STATES.get(phase, ()))
 _FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the accounting
 _UNCLEARED = "COMPLETING, because Slurm has not finished cleaning up a node"
 _UNSTARTED = "FAILED, because Slurm could not start its script: check its output file and its working directory"
@@ -66,19 +78,13 @@ _BY_REASON = {  # the state that follows once Slurm has cleaned up
 _CLOCKS_DIFFER = 60.0  # seconds, that of the controller and that of the files
 _ENDING_SECONDS = 600.0  # more than between the signals that end a job (KillWait)
 _NO_FAILURE = (None, 0, *(128 + number for number in (1, 2, 9, 10, 12, 15)))  # the latter may be sent from outside
-_PHASES = {  # any other state is unknown
-    **dict.fromkeys(("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "UPDATE_DB"), "Running"),
-    **dict.fromkeys(_PENDING, "Pending"),
-    "SUSPENDED": "Suspended",
-    "STOPPED": "Suspended",
-    "COMPLETED": "Succeeded",
-    "CANCELLED": "Stopped",
-    **dict.fromkeys((*_FAILED, "RECONFIG_FAIL", _UNSTARTED), "Failed"),
+_PHASES = {
+    **{state: phase for phase, states in _STATES.items() for state in states},
+    _UNSTARTED: "Failed",
     **dict.fromkeys((_FORGOTTEN, _UNCLEARED), "Ended"),
 }
 _NO_REASON = ("None", "NonZeroExitCode")
 _ALIVE = ("Running", *WAITING)
-_AS_NEW = {"Running": 2, **dict.fromkeys(WAITING, 1)}  # of jobs with one name, before those that have ended
 _CATEGORIES = {  # of docs/failures.md
     "TIMEOUT": "time_limit",
     "DEADLINE": "time_limit",
@@ -226,10 +232,14 @@ class SlurmTarget(Target):
         tasks = [each.task for each in jobs if each.task]
         if len(jobs) > 1 and tasks and self.name.isdigit():
             raise SettingsError("job", self.name, f"one task of the array: {name_some(tasks, _MOST_NAMED)}")
-        # the first part of a heterogeneous job has its number
-        job = max(jobs, key=lambda each: (each.number == self.name, _AS_NEW.get(each.phase, 0), int(each.number)))
+        job = max(jobs, key=self._precedence)
         others = [each for each in jobs if self.name.isdigit() and each.number != job.number]
         return replace(self, job=_as_its_parts(job, others), known_at=time.monotonic())
+
+    def _precedence(self, job: SlurmJob) -> tuple[bool, bool, bool, int]:
+        """Put the first part of a heterogeneous job, which has its number, first, then what runs, then what waits."""
+        has_ended = job.phase in ENDED or job.state in OVER
+        return job.number == self.name, job.phase == "Running", not has_ended, int(job.number)
 
     @property
     def is_list(self) -> bool:

@@ -1,7 +1,7 @@
 # Jobs of Slurm that are supervised, where its commands are; jobs/slurm_jobs.py says what is in a job's folder, $_dir.
 # All variables begin with `_`, so that none that the user exports is another one in the job.
 # uses: jobs_folder slurm_former
-# needs: _name _by _bytes _grace _exports _folder _from _shared
+# needs: _name _by _bytes _grace _exports _folder _from _shared _running _over
 
 _jobs=$_base/.slurm
 _mark=training_monitor:
@@ -23,21 +23,20 @@ find_job() {
   esac
 }
 
-# Print the last of lines `NUMBER STATE` that has not ended, or else the last of all.
+# Print the last of lines `NUMBER STATE` that runs, or else that has not ended, or else the last of all.
 choose_newest() {
   sort -n | {
-    _last='' _active=''
+    _last='' _waits='' _runs=''
     while read -r _each _state; do
       _last=$_each
-      case $_state in
-      BOOT_FAIL | CANCELLED | COMPLETED | DEADLINE | *FAILED | NODE_FAIL | OUT_OF_MEMORY | PREEMPTED | RECONFIG_FAIL) ;;
-      REVOKED | TIMEOUT) ;;
-      *) _active=$_each ;;
-      esac
+      ! is_in "$_running" || _runs=$_each
+      is_in "$_over" || _waits=$_each
     done
-    echo "${_active:-$_last}"
+    echo "${_runs:-${_waits:-$_last}}"
   }
 }
+
+is_in() { case " $1 " in *" $_state "*) ;; *) return 1 ;; esac; } # STATES
 
 refuse() { printf 'refused=%s\n' "$(show_said)"; }
 
@@ -227,15 +226,17 @@ requeue() { # EXCLUDED
   [ "$_is_from" ] || is_it "$_job" || { echo "error=job $_first is another job by now"; return; }
   reserve || return
   _is=exists
-  is_it "$_job" || case $_job in
-  *' JobState=PENDING '* | *' JobState=RUNNING '* | *' JobState=SUSPENDED '*) ;;
-  *' JobState=COMPLETING '*) _said="job $_first is COMPLETING"; refuse; return ;;
-  *)
-    (umask 077; list_files | while IFS= read -r _file; do tail -c "$_bytes" "$_file"; done >"$_dir/former_log")
-    _said=$(scontrol requeue "$_first" 2>&1) || { printf 'error=%s\n' "$(show_said)"; return; }
-    _is=started
-    ;;
-  esac
+  is_it "$_job" || {
+    _number=$_first; see_state || { refuse; return; }
+    case $_state in
+    COMPLETING) _said="job $_first is COMPLETING"; refuse; return ;;
+    '')
+      (umask 077; list_files | while IFS= read -r _file; do tail -c "$_bytes" "$_file"; done >"$_dir/former_log")
+      _said=$(scontrol requeue "$_first" 2>&1) || { printf 'error=%s\n' "$(show_said)"; return; }
+      _is=started
+      ;;
+    esac
+  }
   _said=$(scontrol update JobId="$_first" Comment="$_mark$_name" ${1:+ExcNodeList="$1"} 2>&1) && release ||
     { refuse; return; }
   echo "state=$_is"
@@ -268,21 +269,18 @@ stop() {
   _said=$(scontrol show job "$_number" --oneliner 2>&1) && ! is_it "$_said" && { echo state=asked; return; }
   see_state || { refuse; return; }
   [ -z "$_state" ] || [ -e "$_dir/stopped" ] || (umask 077; mkdir -p "$_dir" && printf '%s\n' "$_by" >"$_dir/stopped")
-  case $_state in RUNNING | COMPLETING) scancel --full --signal=TERM "$_number" 2>/dev/null ;; esac
-  while [ "$_grace" -gt 0 ] && [ "$_state" = RUNNING ]; do
+  ! is_in "$_running" || scancel --full --signal=TERM "$_number" 2>/dev/null
+  while [ "$_grace" -gt 0 ] && [ "$_state" != COMPLETING ] && is_in "$_running"; do
     sleep 0.5; _grace=$((_grace - 50))
-    see_state || break
+    see_state || :
   done
   [ -z "$_state" ] || [ "$_state" = COMPLETING ] || _said=$(scancel "$_number" 2>&1) || { refuse; return; }
   echo state=asked
 }
 
-# Set $_state to that of the job, "" if it has ended.
+# Set $_state to that of the job, "" if it has ended; without an answer it stays as it was.
 see_state() {
-  _state='' _said=$(squeue --noheader --jobs="$_number" --format=%T 2>&1) || case $_said in
-    *'Invalid job id'*) return 0 ;;
-    *) return 1 ;;
-  esac
+  _said=$(squeue --noheader --jobs="$_number" --format=%T 2>&1) || { is_forgotten "$_said" && _said='' || return; }
   _state=$_said
 }
 
