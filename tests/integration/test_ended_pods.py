@@ -128,6 +128,23 @@ def test_what_can_no_longer_be_asked_says_how_it_ended(command: str, train: Pod)
     assert "taken for" not in done.stderr
 
 
+def test_a_container_that_has_ended_beside_others_says_how(kube: KubernetesApi, subtests: pytest.Subtests) -> None:
+    states = {"trainer": ContainerState(terminated="Completed", exit_code=0)}
+    kube.add_pod("train-0", containers=["trainer", "proxy"], restart_policy="Never", states=states)
+    states = {"prepare": states["trainer"], "trainer": ContainerState(terminated="Error", exit_code=1)}
+    kube.add_pod("train-1", containers=["prepare", "trainer", "proxy"], restart_policy="Never", states=states)
+    for words, code, said in [
+        ("status train-0", 3, "pod train-0: Completed (container trainer, exit code 0, at "),
+        ("check train-0", 0, "finished"),
+        ("stop train-0", 0, "k8s://default/train-0/trainer has ended"),
+        ("check train-1", 3, "pod train-1: Completed (container prepare, exit code 0, at "),
+        ("check k8s://default/train-1/trainer", 1, "pod train-1/trainer is Failed: Error (exit code 1, at "),
+    ]:
+        with subtests.test(words):
+            done = run_command(*words.split())
+            assert done.returncode == code and said in done.stdout + done.stderr, done
+
+
 def test_a_pod_that_cannot_start_says_why_and_what_to_do(kube: KubernetesApi, subtests: pytest.Subtests) -> None:
     kube.add_pod("train-0", phase="Pending", states={"main": ContainerState(waiting="ErrImageNeverPull")})
     advice = "imagePullPolicy"

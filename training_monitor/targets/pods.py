@@ -300,6 +300,7 @@ def standing_of(pod: PodState, container: str | None) -> PodState | None:
     """Return what stands in the way of asking this container of a pod; None if it may run.
 
     The pod has ended or has not begun, the container has ended for good, or it waits to be started again after a crash.
+    If nobody named that container, the training may be in another one: then the pod is Running, with the end of this.
     """
     only = container or (pod.containers[0] if len(pod.containers) == 1 else None)
     name = only or pod.default_container
@@ -308,7 +309,8 @@ def standing_of(pod: PodState, container: str | None) -> PodState | None:
     waits = pod.reason is not None and pod.reason in (*_WORST, *STARTS, pod.terminated)
     if name and waits and pod.ended_container == name and name not in pod.ends:
         return replace(pod, name=f"{pod.name}/{name}", phase="Pending", containers=(name,))
-    return end_of_container(pod, only)
+    ended = end_of_container(pod, name)
+    return ended if only or not ended else replace(ended, name=pod.name, phase=pod.phase, containers=pod.containers)
 
 
 def _severity(ended: Mapping[str, Any]) -> tuple[bool, int]:

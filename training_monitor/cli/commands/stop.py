@@ -74,7 +74,7 @@ def _stop(args: Namespace) -> int:
         duration=time.monotonic() - began,
     )
     if not _print_json(args, job, status, report):
-        name = site.target.called if job.label == CONTAINER_LOG else job.label
+        name = str(site.target) if job.label == CONTAINER_LOG else job.label
         say(f"{name} {said}: none of its processes is left")
         if site.target.instance_id is not None:
             hint(f"{site.target} still costs money; to destroy it, add --destroy")
