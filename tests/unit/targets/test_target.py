@@ -118,7 +118,8 @@ def test_kubernetes_is_asked_about_a_pod_in_which_nothing_can_be_run() -> None:
 
 
 def test_a_job_without_pods_may_be_suspended_whatever_kinds_the_cluster_lacks() -> None:
-    said = {"jobs.batch": "true", "rayjobs.ray.io": "false", "pytorchjobs.kubeflow.org": "true"}
+    said = {"jobs.batch": "llm true", "rayjobs.ray.io": "llm false", "tfjobs.kubeflow.org": "llm true\nllm true"}
+    said |= {"jaxjobs.kubeflow.org": "llm-x true", "mpijobs.kubeflow.org": "llm \n"}
     transport = FakeTransport(lambda script: ("", 0))
 
     def get(words: tuple[str, ...], _: str | None) -> CommandResult:
@@ -126,5 +127,7 @@ def test_a_job_without_pods_may_be_suspended_whatever_kinds_the_cluster_lacks() 
         return CommandResult(words, int(bool(lacks)), said.get(words[2], ""), lacks, 0.0)
 
     transport.register(("kubectl", "get"), get)
-    assert parse_target("k8s://ml/llm").find_suspended(transport) == ("job llm", "pytorchjob llm")
+    for pod in ("llm", "llm-worker-12", "llm-launcher-x7k2p", "llm-x7k2p", "llm-0-x7k2p", "llm-head-x7k2p"):
+        assert parse_target(f"k8s://ml/{pod}").find_suspended(transport) == ("job llm", "tfjob llm"), pod
+    assert parse_target("k8s://ml/llm-x").find_suspended(transport) == ("jaxjob llm-x",)
     assert parse_target("ssh://host").find_suspended(transport) == ()

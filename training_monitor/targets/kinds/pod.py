@@ -36,15 +36,17 @@ _OF_ONE_TRAINING = (
     "job-name",
     "app.kubernetes.io/instance",
 )
-# Kinds of which an object may be suspended, and then has no pods.
+# Kinds of which an object may be suspended (in its spec, or its runPolicy), and then has no pods.
 _MAY_BE_SUSPENDED = (
     "jobs.batch",
     "rayjobs.ray.io",
     "rayclusters.ray.io",
     "jobsets.jobset.x-k8s.io",
     "trainjobs.trainer.kubeflow.org",
-    "pytorchjobs.kubeflow.org",
-    "mpijobs.kubeflow.org",
+    *(f"{each}jobs.kubeflow.org" for each in ("pytorch", "tf", "jax", "paddle", "xgboost", "mpi")),
+)
+_OF_POD = regex(  # what a pod's name has behind that of its job: a replica of Kubeflow, an index, what is drawn by lot
+    r"(?:-(?:launcher|head|(?:master|worker|chief|ps|evaluator)-\d+|\d+))?(?:-[a-z0-9]{5})?$"
 )
 _MAY_HAVE_ENDED = regex(
     r"container not found|CONTAINER_EXITED|cannot exec in a stopped container|does not have a host assigned"
@@ -197,16 +199,19 @@ class PodTarget(Target):
     def find_suspended(self, transport: Transport | None = None) -> tuple[str, ...]:
         from training_monitor.targets.asking import side_by_side
 
-        words = (self.name, "-n", self.namespace, "-o", "jsonpath={.spec.suspend}{.spec.runPolicy.suspend}")
+        names = (self.name, _OF_POD.sub("", self.name, count=1) or self.name)  # of two kubectl makes a list
+        said = 'jsonpath={range .items[*]}{.metadata.name} {.spec.suspend}{.spec.runPolicy.suspend}{"\\n"}{end}'
+        words = (*names, "-n", self.namespace, "--ignore-not-found", "-o", said)
         calls = [
             partial(self._kubectl, "get", kind, *words, transport=transport, timeout=_SECONDS)
             for kind in _MAY_BE_SUSPENDED
         ]
         answers = zip(_MAY_BE_SUSPENDED, side_by_side(calls))
         return tuple(
-            f"{kind.partition('.')[0].removesuffix('s')} {self.name}"
+            f"{kind.partition('.')[0].removesuffix('s')} {name}"
             for kind, answer in answers
-            if isinstance(answer, CommandResult) and answer.stdout.strip() == "true"
+            for name in dict.fromkeys(names)
+            if isinstance(answer, CommandResult) and f"{name} true" in answer.stdout.splitlines()
         )
 
     def find_replacement(
