@@ -29,7 +29,7 @@ _ROWS = (
     (r"^CreateContainerConfigError\b", "correct the configuration of the container in the specification of the pod"),
     (r"nvidia-container-cli|nvidia-container-runtime|\bnvml\b",
      "start it on another node: on this one, the GPU driver or its container toolkit does not work"),
-    (r"^None: init container (\S+) is running", r"run kubectl logs -c \1 to see its progress"),
+    (r"^\w+: init container (\S+) is running", r"run kubectl logs -c \1 to see its progress"),
     (r"^SchedulingGated\b",
      "a queue or a controller holds the pod back; with Kueue, kubectl get workloads shows what it waits for"),
     (r"^Unschedulable: .*\bpersistentvolumeclaim",

@@ -158,11 +158,10 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         is_one = phase == "Running" and len(with_gpus or names) == 1  # and the others are beside it
         alone = [each for each in containers if is_one and each.get("name") == first and any(_states(each))]
         reason, message, meant = _reason(status, alone or everything)
-        if phase == "Pending" and reason is None and (running := _running_init(item, init)):
+        if phase == "Pending" and reason in (None, *STARTS) and (running := _running_init(item, init)):
             message = f"init container {running} is running"
-        ends = [(end, container) for container in of_training for end in _ends(container)]
-        ends = [pair for pair in ends if pair[1] is meant] or ends
-        ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, {}))
+        ends = [(end, each) for each in of_training for end in _ends(each) if meant in (None, each)]
+        ended, of_container = min(ends, key=lambda each: _severity(each[0]), default=({}, dict(meant or {})))
     exit_code = _exit_code(ended)
     is_own = phase != "Failed" or meant is not None  # else it was ended from outside, whatever its containers say
     for_good = [pair for pair in now if is_own and _is_for_good(pair[0], policies.get(str(pair[1].get("name"))))]

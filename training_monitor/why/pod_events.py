@@ -27,7 +27,7 @@ def find_pod_troubles(pod: PodState) -> Iterator[Finding]:
     elif "OOMKilled" in (pod.terminated, pod.reason):
         yield finding("pod", f"a container of pod {pod.name} was killed because memory ran out{why}")
     elif pod.phase != "Running" or pod.reason:
-        said = ": ".join(each for each in (pod.reason, pod.message) if each)
+        said = where + ": ".join(each for each in (pod.reason, pod.message) if each)
         yield finding("pod", f"pod {pod.name} is {pod.phase}{f' ({said})' if said else ''}")
     if pod.deleting:
         yield finding("pod", f"pod {pod.name} is being deleted")

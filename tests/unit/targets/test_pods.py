@@ -10,6 +10,7 @@ import pytest
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.results import PodState
+from training_monitor.targets.pod_advice import advise_start
 from training_monitor.targets.pods import NODE_SILENT, describe_end, end_of_container, is_stuck, parse_pods, standing_of
 from training_monitor.verdict.failure import classify_failure
 
@@ -168,6 +169,28 @@ def test_the_end_of_an_init_container_is_its_own_and_no_reason_if_it_succeeded()
     done, pulls = container(end("Completed", 0), end("Error", 1), name="i"), {"waiting": {"reason": "PodInitializing"}}
     state = state_of(container(pulls), initContainerStatuses=[done], phase="Pending")
     assert (state.reason, state.ended_container, state.exit_code) == (None, None, None)
+
+
+def test_the_container_that_does_not_start_is_named_among_several() -> None:
+    creating, running = {"waiting": {"reason": "ContainerCreating"}}, {"running": {}}
+    pulls = {"waiting": {"reason": "ImagePullBackOff", "message": "back-off"}}
+    killed = end("OOMKilled", 137)  # before its last restart
+    both = {"containers": [with_gpu("a"), {"name": "b"}]}
+    with_init = {"containers": [{"name": "a"}], "initContainers": [{"name": "fetch"}]}
+    again = container(running, end("Completed", 0), name="fetch")  # of a pod that was created again on its node
+    lost = container({"waiting": {"reason": "PodInitializing"}}, end("Unknown", 255), name="a")
+    starts, stops = container(creating, name="a"), container(pulls, name="b")
+    for spec, containers, init, said in [
+        (both, [starts, stops], [], "ImagePullBackOff (container b): back-off"),
+        (both, [container(running, killed, name="a"), stops], [], "ImagePullBackOff (container b): back-off"),
+        (with_init, [starts], [container(pulls, name="fetch")], "ImagePullBackOff (container fetch): back-off"),
+        ({"containers": [{"name": "b"}]}, [stops], [], "ImagePullBackOff: back-off"),
+        (with_init, [lost], [again], "init container fetch is running"),
+    ]:
+        told = {**pod(*containers, initContainerStatuses=init, phase="Pending"), "spec": spec}
+        [state] = parse_pods(json.dumps(told))
+        assert said in describe_end(state), describe_end(state)
+    assert advise_start(state) == "run kubectl logs -c fetch to see its progress"
 
 
 def test_the_container_that_is_meant() -> None:
