@@ -16,6 +16,8 @@ from training_monitor.core.units import format_local
 
 _SOURCE = "kubectl get pods"
 
+# Of a container with exit code 0: the runtime says OOMKilled if any of its processes was killed.
+COMPLETED_ANYWAY = "Completed, although one of its processes ran out of memory"
 _NOT_SEEN = "ContainerStatusUnknown"  # the kubelet did not see the end, and reports 137
 # Worst first: which reason to report when several containers have one.
 _WORST = (
@@ -247,24 +249,27 @@ def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
     That it is created is told of a restart only.
     """
-    now, before = table_in(container, "state"), table_in(table_in(container, "lastState"), "terminated")
+    now, ended, before = table_in(container, "state"), _end_of(container), _end_of(container, "lastState")
     waits = table_in(now, "waiting")
-    if "running" in now or _end_of(container).get("exitCode") == 0:
+    if "running" in now or ended.get("exitCode") == 0:
         return
-    for state in (waits,) if waits.get("reason") in STARTS else (waits, table_in(now, "terminated"), before):
-        if state.get("reason") not in (None, "", "Completed") and (before or state["reason"] not in STARTS):
+    for state in (waits,) if waits.get("reason") in STARTS else (waits, ended, before):
+        reason = state.get("reason")
+        if reason not in (None, "", "Completed", COMPLETED_ANYWAY) and (before or reason not in STARTS):
             yield state
 
 
 def _ends(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield how a container ended, now and before its last restart."""
     for key in ("state", "lastState"):
-        if ended := table_in(table_in(container, key), "terminated"):
+        if ended := _end_of(container, key):
             yield ended
 
 
-def _end_of(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    return table_in(table_in(container, "state"), "terminated")
+def _end_of(container: Mapping[str, Any], key: str = "state") -> Mapping[str, Any]:
+    end = table_in(table_in(container, key), "terminated")
+    is_well = end.get("reason") == "OOMKilled" and end.get("exitCode") == 0
+    return {**end, "reason": COMPLETED_ANYWAY} if is_well else end
 
 
 def _container_end(end: Mapping[str, Any]) -> ContainerEnd:

@@ -15,10 +15,12 @@ from training_monitor.core.results import CommandResult, PodState
 from training_monitor.core.values import Observation, WatchedJob
 from training_monitor.jobs.process_jobs import ProcessView
 from training_monitor.logs.pace import read_log_pace
+from training_monitor.logs.training_log import parse_progress
 from training_monitor.look.check import check_training
 from training_monitor.look.evidence import Evidence
 from training_monitor.look.kept_looks import Looks
 from training_monitor.look.looks import Look, observation_of, read_watch, view_of_ended
+from training_monitor.targets.pods import COMPLETED_ANYWAY
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.verdict.judge import judge
 from training_monitor.verdict.stall import stall_policy
@@ -126,6 +128,18 @@ def test_a_job_that_failed_says_why() -> None:
     pod = PodState("emfile-test", "Failed", False, 0, terminated="Error", exit_code=3)
     named = observe_job(view_of_ended(pod), NOW).failure
     assert named and named.category == "unknown"
+
+
+def test_a_pod_that_completed_although_memory_ran_out_has_finished_only_if_its_log_says_so() -> None:
+    pod = PodState("w", "Succeeded", False, 0, terminated=COMPLETED_ANYWAY, exit_code=0)
+    for log, state, category in [
+        ("step 40/100 loss: 2.0\n", "unknown", "host_oom"),
+        ("step 40/100 loss: 2.0\nKeyError: 'x'\n", "unknown", "python_exception"),
+        ("step 100/100 loss: 2.0\n", "finished", None),
+    ]:
+        view = replace(view_of_ended(pod), log_tail=log, progress=parse_progress(log))
+        verdict = judge([observe_job(view, NOW)], now=NOW)
+        assert (verdict.state, verdict.failure and verdict.failure.category) == (state, category)
 
 
 def test_waiting_for_a_start_is_not_part_of_the_start_up() -> None:

@@ -193,6 +193,21 @@ def test_the_container_that_does_not_start_is_named_among_several() -> None:
     assert advise_start(state) == "run kubectl logs -c fetch to see its progress"
 
 
+def test_a_container_with_exit_code_0_completed_although_one_of_its_processes_ran_out_of_memory() -> None:
+    spared = end("OOMKilled", 0)
+    said = "Completed, although one of its processes ran out of memory (exit code 0, at "
+    assert describe_end(state_of(container(spared), phase="Succeeded")).startswith(f"pod head is Succeeded: {said}")
+    again = state_of(container({"running": {}}, spared, restartCount=1))
+    assert (again.reason, again.exit_code) == (None, 0)
+    waits = state_of(container({"waiting": {"reason": "CrashLoopBackOff"}}, spared, restartCount=1))
+    assert (waits.reason, waits.exit_code) == ("CrashLoopBackOff", 0)
+    beside = {"trainer": {"state": terminated(0, "OOMKilled")}, "proxy": {"state": {"running": {}}}}
+    ended = end_of_container(ended_pod("Running", beside, restartPolicy="Never"), "trainer")
+    assert ended and said in describe_end(ended)
+    failed = state_of(container(end("OOMKilled", 1)), phase="Failed")  # its shell told of a process that was killed
+    assert failed.reason == "OOMKilled"
+
+
 def test_the_container_that_is_meant() -> None:
     proxy, trainer, other = {"name": "proxy"}, with_gpu("trainer"), with_gpu("other")
     failed = {**container(end("Error", 1)), "name": "proxy"}

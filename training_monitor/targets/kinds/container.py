@@ -16,6 +16,7 @@ from training_monitor.core.results import CommandResult, PodState
 from training_monitor.core.units import name_some, parse_time
 from training_monitor.targets.kinds.local import LocalTarget
 from training_monitor.targets.kinds.ssh import SshTarget
+from training_monitor.targets.pods import COMPLETED_ANYWAY
 from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import LocalTransport, Through, Transport, explain_failure
 
@@ -144,8 +145,8 @@ def _standing(name: str, phase: str, state: dict[str, object]) -> PodState:
         return PodState(name, phase, False, 0, kind="container")
     exit_code = code if type(code) is int else None
     ended = str(state.get("FinishedAt"))
-    # Docker also sets OOMKilled if another process of the container was killed, and the main one ended well.
-    reason = "Completed" if exit_code == 0 else "OOMKilled" if state.get("OOMKilled") is True else "Error"
+    words = (COMPLETED_ANYWAY, "OOMKilled") if state.get("OOMKilled") is True else ("Completed", "Error")
+    reason = words[0] if exit_code == 0 else words[1]
     return PodState(
         name,
         phase if is_restarted else "Succeeded" if exit_code == 0 else "Failed",
