@@ -241,7 +241,8 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         (r"\(NotFound\): (?!pods )([a-z][a-z.]{1,60}) \"", r"check the name and the namespace: kubectl get \1 -A"),
         (
             r"\(NotFound\)|(?<![\w.])pods? \S+ not found",
-            "check the pod, container and namespace: kubectl get pods -A; a job that is suspended has no pods",
+            "check the pod, container and namespace: kubectl get pods -A; "
+            "a job that is suspended or over its quota has no pods",
         ),
         TargetEnded,
         (r"completed pod", "find the pod that replaced this one (kubectl get pods): this pod has completed"),

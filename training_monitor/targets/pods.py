@@ -194,10 +194,12 @@ def _pod(item: Mapping[str, Any]) -> PodState:
 
 
 def _running_init(item: Mapping[str, Any], init: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the init container that runs, and has to end before the others start; a sidecar does not."""
-    spec = {each.get("name"): each for each in tables_in(table_in(item, "spec").get("initContainers"))}
-    running = (str(each.get("name")) for each in init if "running" in table_in(each, "state"))
-    return next((name for name in running if spec.get(name, {}).get("restartPolicy") != "Always"), None)
+    """Return the init container that runs, and has to end before the others start, or as a sidecar to have started."""
+    spec = tables_in(table_in(item, "spec").get("initContainers"))
+    sidecars = {each.get("name") for each in spec if each.get("restartPolicy") == "Always"}
+    running = (each for each in init if "running" in table_in(each, "state"))
+    awaited = (each for each in running if each.get("name") not in sidecars or each.get("started") is False)
+    return next((str(each.get("name")) for each in awaited), None)
 
 
 def _names(containers: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

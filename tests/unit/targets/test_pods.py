@@ -80,10 +80,14 @@ def test_a_long_error_of_a_runtime_or_a_registry_keeps_both_ends() -> None:
         assert len(said) < 200 and f"{reason}: {text[:30]}" in said and said.endswith("not found")
 
 
-def test_an_init_container_that_runs_is_named_and_a_sidecar_is_not() -> None:
+def test_an_init_container_that_runs_is_named_and_a_sidecar_only_until_it_has_started() -> None:
     waits, running = container({"waiting": {"reason": "PodInitializing"}}), {"running": {}}
-    for policy, said in [({}, "init container fetch is running"), ({"restartPolicy": "Always"}, None)]:
-        init = container(running, name="fetch")
+    for policy, started, said in [
+        ({}, True, "init container fetch is running"),
+        ({"restartPolicy": "Always"}, True, None),
+        ({"restartPolicy": "Always"}, False, "init container fetch is running"),
+    ]:
+        init = container(running, name="fetch", started=started)
         told = pod(waits, initContainerStatuses=[init], phase="Pending")
         told["spec"] = {"nodeName": "n", "containers": [{"name": "c"}], "initContainers": [{"name": "fetch", **policy}]}
         [state] = parse_pods(json.dumps(told))
