@@ -37,11 +37,12 @@ class PodState(PublicValue):
 
     `phase` is Running, Pending, Suspended, Stopped (by a person), Succeeded, Failed, Ended (with an unknown outcome) or
     Unknown. `category` is the class of its failure, if known. `resume` is the command that resumes it while it is
-    suspended. `terminated`, `exit_code` and `terminated_at` (epoch seconds) describe the end of the container that
-    gives the `reason`, otherwise the most serious end of one of its containers, and `ended_container` is that
-    container, even if it has not started. If the pod has ended, that is a container that failed, preferably the one
-    that ran the training. `ends` has the ends of all containers that will not be started again. `deletes_at` (epoch
-    seconds) is when a pod that is being deleted should have ended.
+    suspended. `waits_in_vain` is true if it will not start unless someone changes it. `terminated`, `exit_code` and
+    `terminated_at` (epoch seconds) describe the end of the container that gives the `reason`, otherwise the most
+    serious end of one of its containers, and `ended_container` is that container, even if it has not started. If the
+    pod has ended, that is a container that failed, preferably the one that ran the training. `ends` has the ends of all
+    containers that will not be started again. `deletes_at` (epoch seconds) is when a pod that is being deleted should
+    have ended.
 
     `containers` are the containers of the pod, those with GPUs first. `main_container` is the container that is used if
     you name none: the only container with GPUs in its resource limits. If the pod has ended with an error, and there is
@@ -72,3 +73,4 @@ class PodState(PublicValue):
     kind: str = "pod"
     category: str | None = None
     resume: str | None = None
+    waits_in_vain: bool = False

@@ -58,7 +58,7 @@ from training_monitor.targets.kinds.slurm import (
     settled,
     standing_of,
 )
-from training_monitor.targets.pods import ENDED
+from training_monitor.targets.pods import ENDED, is_stuck
 from training_monitor.targets.replies import parse_fields, read_number, read_whole
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target
@@ -371,6 +371,7 @@ def _read(fields: Mapping[str, str], log: str, job_id: str) -> JobView | None:
         age=seconds_since(begun, now),
         pod=replace(pod, name=number),
         resume=pod.resume,
+        is_stuck=is_stuck(pod),
     )
     return _as_stopped(view, stopper)
 

@@ -94,12 +94,14 @@ def describe_end(pod: PodState) -> str:
 
 
 def is_stuck(pod: PodState) -> bool:
-    """Return whether a pod or container that waits will not start by itself.
+    """Return whether a pod, container or job that waits will not start by itself.
 
-    It crashes again and again, or is on a node, where its containers do not start.
+    It crashes again and again, or is on a node, where its containers do not start, or is a job that waits in vain.
     """
     if pod.kind == "container":
         return pod.phase == "Pending" and pod.terminated is not None
+    if pod.kind == "job":
+        return pod.waits_in_vain
     if pod.phase != "Pending" or pod.deleting or pod.reason in (None, *_RETRIED):
         return False
     is_first_end = pod.reason == pod.terminated and not pod.restarts and pod.reason not in _OF_RUNTIME

@@ -142,6 +142,7 @@ def test_a_running_job_is_looked_at_and_one_that_waits_has_printed_nothing_yet()
     assert "expected" not in str(look(*waits).message)  # that time has passed
     view = look(*waits, (" StartTime=1795845698", f" StartTime={NOW + 60}"))
     assert view.status is JobStatus.PENDING and view.progress.step is None and view.started_at is None
+    assert not view.is_stuck and look((waits[0][0], "JobState=PENDING Reason=DependencyNeverSatisfied")).is_stuck
     assert "Resources" in (view.message or "") and "expected to start" in (view.message or "")
 
 

@@ -28,6 +28,7 @@ from training_monitor.core.models import JobStatus, Question
 from training_monitor.core.results import CommandResult
 from training_monitor.jobs.slurm_jobs import look_question, stop_question
 from training_monitor.logs.sources import source_named
+from training_monitor.look.looks import Look, observation_of, view_of_ended
 from training_monitor.targets.asking import Site
 from training_monitor.targets.kinds.slurm import (
     STEP_SECONDS,
@@ -39,7 +40,9 @@ from training_monitor.targets.kinds.slurm import (
     settled,
     standing_of,
 )
+from training_monitor.targets.pods import is_stuck
 from training_monitor.targets.target import parse_target
+from training_monitor.verdict.judge import judge
 
 # slurm-wlm 22.05.8
 JOB = (
@@ -237,6 +240,10 @@ def test_a_job_that_waits_in_vain_says_so() -> None:
     ]:
         found = read_job(line(state="PENDING", reason=reason))
         assert found and ("scancel 1_0" in (standing_of(found).message or "")) is is_vain
+        assert is_stuck(standing_of(found)) is is_vain
+        view = view_of_ended(standing_of(found))
+        verdict = judge([observation_of(Look(view), view.progress, "", 0.0, first=True)], now=0.0)
+        assert verdict.reason.startswith("it cannot start: " if is_vain else "it is waiting to start: ")
 
 
 def test_a_job_that_cannot_be_read_is_unknown_and_hides_no_other(

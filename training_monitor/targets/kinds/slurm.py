@@ -322,7 +322,8 @@ def standing_of(job: SlurmJob) -> PodState:
     resume = _resume(job)
     is_queued = job.phase == "Pending" and not resume
     waits = f"expected to start {_local(job.starts_at)}" if is_queued and job.starts_at else None
-    if job.phase == "Pending" and _NEVER.fullmatch(job.reason or ""):
+    is_vain = job.phase == "Pending" and _NEVER.fullmatch(job.reason or "") is not None
+    if is_vain:
         waits = f"it will not start as it is; change it with scontrol update, or cancel it with scancel {_called(job)}"
     if job.failed_part:
         waits = f"so ended job {job.failed_part}, which is a part of this heterogeneous job"
@@ -339,6 +340,7 @@ def standing_of(job: SlurmJob) -> PodState:
         kind="job",
         category=_CATEGORIES.get(job.state) or _CATEGORIES.get(f"{job.state} ({reason})"),
         resume=resume,
+        waits_in_vain=is_vain,
     )
 
 
