@@ -350,7 +350,7 @@ def _read(fields: Mapping[str, str], log: str, job_id: str) -> JobView | None:
         raise ParseError("not a job", source="scontrol show job", text=line)
     now, log_time = read_number(fields["now"]), read_number(fields.get("log_time"))
     job = settled(job, now)
-    begun = job.starts_at if job.phase != "Pending" else None
+    begun = job.starts_at if job.phase not in ("Pending", "Unknown") else None
     if job.phase in ("Running", "Suspended", "Pending"):
         log = log[max((each.end() for each in _ENDED.finditer(log)), default=0) :]
         if log_time is not None and (begun is None or log_time < begun):

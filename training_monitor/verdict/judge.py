@@ -155,6 +155,8 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
         silence = f"its log has not changed for {format_duration(age)}"
         reason = f"{_position(last)}: {silence}, and none of its processes is visible"
         return Verdict("unknown", "unknown", reason, remedies=(IF_IT_RAN_HERE,))
+    if last.message and not last.processes and {last.step, last.log_age, last.gpu_utilization} == {None}:
+        return Verdict("unknown", "unknown", _said("its state is unknown", last.message))
     return None
 
 

@@ -156,6 +156,7 @@ def test_each_state_is_a_status_unless_a_supervisor_stopped_the_job() -> None:
         ("SUSPENDED", JobStatus.RUNNING, None, "SUSPENDED"),
         ("COMPLETING", JobStatus.RUNNING, None, ""),
         ("SOMETHING_NEW", JobStatus.UNKNOWN, None, "SOMETHING_NEW"),
+        ("REVOKED", JobStatus.UNKNOWN, None, "another cluster"),
     ]:
         view = look(("JobState=RUNNING", f"JobState={state}"))
         assert view.status is status and view.pod and view.pod.category == category and said in (view.message or "")

@@ -142,6 +142,14 @@ def test_a_pod_that_completed_although_memory_ran_out_has_finished_only_if_its_l
         assert (verdict.state, verdict.failure and verdict.failure.category) == (state, category)
 
 
+def test_a_job_of_which_nothing_is_known_is_not_called_starting_or_stalled() -> None:
+    runs = JobView("j", JobStatus.RUNNING, None, None, parse_progress("step 5/100\n"), 500, 12.0, "step 5/100\n")
+    lost = JobView("j", JobStatus.UNKNOWN, "Slurm reports REVOKED")
+    for seen in [observe_job(lost, NOW)], [observe_job(runs, NOW - 7200), observe_job(lost, NOW)]:
+        verdict = judge(seen, now=NOW)
+        assert (verdict.state, verdict.reason) == ("unknown", "its state is unknown: Slurm reports REVOKED")
+
+
 def test_waiting_for_a_start_is_not_part_of_the_start_up() -> None:
     looks, submitted = Looks(), NOW - 7200
     for ago in (600, 300):

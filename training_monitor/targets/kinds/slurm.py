@@ -69,7 +69,8 @@ OVER = tuple(state for phase in (*ENDED, "Unknown") for state in _STATES.get(pha
 _FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the accounting
 _UNCLEARED = "COMPLETING, because Slurm has not finished cleaning up a node"
 _UNSTARTED = "FAILED, because Slurm could not start its script: check its output file and its working directory"
-_OWN_CODES = {"FAILED 0:53": _UNSTARTED}  # no signal: see _code
+_REVOKED = "REVOKED, because another cluster of the federation runs it"
+_EXPLAINED = {"FAILED 0:53": _UNSTARTED, "REVOKED": _REVOKED}  # 53 is no signal: see _code
 _BY_REASON = {  # the state that follows once Slurm has cleaned up
     "TimeLimit": "TIMEOUT",
     "OutOfMemory": "OUT_OF_MEMORY",
@@ -238,7 +239,7 @@ class SlurmTarget(Target):
 
     def _precedence(self, job: SlurmJob) -> tuple[bool, bool, bool, int]:
         """Put the first part of a heterogeneous job, which has its number, first, then what runs, then what waits."""
-        has_ended = job.phase in ENDED or job.state in OVER
+        has_ended = job.phase in ENDED or job.state == _REVOKED
         return job.number == self.name, job.phase == "Running", not has_ended, int(job.number)
 
     @property
@@ -438,8 +439,12 @@ def read_former(line: str) -> SlurmJob | None:
         return None
     of_array = task if "_" in task else None
     outputs = (f"{folder}/slurm-{task}.out",) if folder.startswith("/") else ()  # unless it names another one
-    state = _OWN_CODES.get(f"{state} {codes}", state.partition(" ")[0])
+    state = _explained(state.partition(" ")[0], codes)
     return SlurmJob(number, name, state, of_array, exit_code=_code(codes), ended_at=_time(end), outputs=outputs)
+
+
+def _explained(state: str, codes: str) -> str:
+    return _EXPLAINED.get(f"{state} {codes}") or _EXPLAINED.get(state, state)
 
 
 def _code(text: str) -> int | None:
@@ -461,7 +466,7 @@ def read_job(line: str, nodes: Sequence[str] = ()) -> SlurmJob | None:
     return SlurmJob(
         head["id"],
         head["name"],
-        _OWN_CODES.get(f"{told.get('JobState')} {told.get('ExitCode')}", told.get("JobState", "UNKNOWN")),
+        _explained(told.get("JobState", "UNKNOWN"), told.get("ExitCode", "")),
         f"{array}_{task}" if array and task and task.isdigit() else None,
         None if told.get("Reason") in _NO_REASON else told.get("Reason"),
         _code(told.get("ExitCode", "")),
