@@ -129,10 +129,11 @@ def test_what_can_no_longer_be_asked_says_how_it_ended(command: str, train: Pod)
 
 
 def test_a_container_that_has_ended_beside_others_says_how(kube: KubernetesApi, subtests: pytest.Subtests) -> None:
-    states = {"trainer": ContainerState(terminated="Completed", exit_code=0)}
-    kube.add_pod("train-0", containers=["trainer", "proxy"], restart_policy="Never", states=states)
-    states = {"prepare": states["trainer"], "trainer": ContainerState(terminated="Error", exit_code=1)}
-    kube.add_pod("train-1", containers=["prepare", "trainer", "proxy"], restart_policy="Never", states=states)
+    require("unshare")
+    done, failed = ContainerState(terminated="Completed", exit_code=0), ContainerState(terminated="Error", exit_code=1)
+    for name, states in {"train-0": {"trainer": done}, "train-1": {"prepare": done, "trainer": failed}}.items():
+        pod = kube.add_pod(name, containers=[*states, "proxy"], restart_policy="Never", states=states)
+        pod.start(["sleep", "1000"], "proxy")  # with no processes but this one
     for words, code, said in [
         ("status train-0", 3, "pod train-0: Completed (container trainer, exit code 0, at "),
         ("check train-0", 0, "finished"),
@@ -141,8 +142,8 @@ def test_a_container_that_has_ended_beside_others_says_how(kube: KubernetesApi, 
         ("check k8s://default/train-1/trainer", 1, "pod train-1/trainer is Failed: Error (exit code 1, at "),
     ]:
         with subtests.test(words):
-            done = run_command(*words.split())
-            assert done.returncode == code and said in done.stdout + done.stderr, done
+            answer = run_command(*words.split())
+            assert answer.returncode == code and said in answer.stdout + answer.stderr, answer
 
 
 def test_a_pod_that_cannot_start_says_why_and_what_to_do(kube: KubernetesApi, subtests: pytest.Subtests) -> None:

@@ -212,7 +212,10 @@ class TrainingWatcher:
         if look.view and look.view.pod:  # commands cannot run on the target
             if look.is_running is False:
                 return []
-            hint = look.view.resume or f"to keep it from starting, delete the {look.view.pod.kind}, or its owner"
+            pod = look.view.pod
+            way = f"run scancel {pod.name}" if pod.kind == "job" else f"delete the {pod.kind}, or its owner"
+            is_suspended = pod.phase == "Suspended"
+            hint = pod.resume if is_suspended and pod.resume else f"to keep it from starting, {way}"
             raise CommandFailed(f"{look.view.message}: no process of it can be stopped", hint=hint)
         if self.job.pid_file is None and self.job.pid is None and look.is_running is not False:
             expected = "the PID of the training, or a file with it (pid_file): a log does not identify processes"

@@ -99,7 +99,7 @@ def is_stuck(pod: PodState) -> bool:
     It crashes again and again, or is on a node, where its containers do not start, or is a job that waits in vain.
     """
     if pod.kind == "container":
-        return pod.phase == "Pending" and pod.terminated is not None
+        return pod.phase == "Pending" and pod.terminated is not None and pod.exit_code != 0
     if pod.kind == "job":
         return pod.waits_in_vain
     if pod.phase != "Pending" or pod.deleting or pod.reason in (None, *_RETRIED):

@@ -111,6 +111,7 @@ def test_what_waits_is_stuck_if_its_containers_do_not_start_or_crash() -> None:
         ({"phase": "Running"}, False),
         ({"node": None, "kind": "container", "reason": None}, False),
         ({"node": None, "kind": "container", "reason": None, "terminated": "Error"}, True),
+        ({"node": None, "kind": "container", "reason": None, "terminated": "Completed", "exit_code": 0}, False),
         ({"node": None, "kind": "job", "reason": "Resources"}, False),
     ]:
         assert is_stuck(replace(waits, **changes)) is expected, changes

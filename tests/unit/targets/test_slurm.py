@@ -246,6 +246,16 @@ def test_a_job_that_waits_in_vain_says_so() -> None:
         assert verdict.reason.startswith("it cannot start: " if is_vain else "it is waiting to start: ")
 
 
+def test_what_waits_cannot_be_stopped_and_is_cancelled_by_its_own_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for state, command in ("PENDING", "scancel 1_0"), ("SPECIAL_EXIT", "scancel 1_0"), ("SUSPENDED", "scontrol resume"):
+        job = line(state=state).replace("NodeList=n[1-2]", "NodeList=(null)")
+        programs(tmp_path, monkeypatch, squeue="echo 3", scontrol=shows(job))
+        done = run_command("stop", "slurm://1_0")
+        assert done.returncode == 1 and command in done.stderr, done
+
+
 def test_a_job_that_cannot_be_read_is_unknown_and_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
