@@ -209,15 +209,16 @@ def test_an_instance_that_cannot_start_says_why() -> None:
 
 
 def test_an_instance_that_does_not_run_is_said_not_to() -> None:
-    for status, hint in [
-        ("exited", "vastai start instance 7"),
-        ("offline", "lost the connection to vast.ai"),
-        ("loading", "wait until"),
-        ("scheduled", "raise the bid"),
+    down, to_stop = {"cur_state": "stopped"}, {"intended_status": "stopped"}
+    for status, hint, more in [
+        ("exited", "vastai start instance 7", {}),
+        ("offline", "lost the connection to vast.ai", to_stop),
+        ("loading", "wait until", {}),
+        ("scheduled", "raise the bid", {"actual_status": "exited", "intended_status": "running", **down}),
+        ("stopping", "vastai start instance 7", {"actual_status": "running", **to_stop}),
+        ("stopped", "vastai start instance 7", {"actual_status": "created", **to_stop, **down}),  # it has never run
     ]:
-        row = {**RUNNING, "actual_status": status}
-        if status == "scheduled":
-            row |= {"actual_status": "exited", "cur_state": "stopped", "intended_status": "running"}
+        row = {**RUNNING, "actual_status": status, **more}
         assert reach(row) == "root@ssh5.vast.ai:40022"  # what answers is there, whatever was said of it
         with pytest.raises(TargetUnreachable, match=f"status {status}") as caught:
             reach({**row, **OPEN}, ssh5_vast_ai=REFUSED, **{"192_0_2_1": "ssh: connect to host 192.0.2.1: timed out"})

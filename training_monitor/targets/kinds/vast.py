@@ -29,8 +29,7 @@ _STOPPED = "start it: vastai start instance {}; it may have been outbid, or stop
 _SCHEDULED = "scheduled"  # stopped, and to run again when a GPU is free
 _AFTER = {
     _SCHEDULED: "wait until a GPU of its machine is free, rent another machine, or raise the bid if it was outbid",
-    "exited": _STOPPED,
-    "stopped": _STOPPED,
+    **dict.fromkeys(("exited", "stopped", "stopping"), _STOPPED),
     "running": "wait a minute if it has just started; otherwise, it may have been rented without ssh: see vastai show "
     "instance {}, or rent it again with --ssh --direct",
     "offline": "its machine has lost the connection to vast.ai: wait until it is back, or rent another machine",
@@ -120,9 +119,12 @@ class VastTarget(Target):
         return self.at_address(row)
 
     def at_address(self, row: Mapping[str, Any]) -> VastTarget:
-        status, message = row.get("actual_status"), row.get("status_msg")
-        is_down = all(each in ("stopped", "exited") for each in (status, row.get("cur_state")))
-        status = _SCHEDULED if is_down and row.get("intended_status") == "running" else status
+        status, message, intended = row.get("actual_status"), row.get("status_msg"), row.get("intended_status")
+        is_down, is_stopped = (row.get(each) in ("stopped", "exited") for each in ("actual_status", "cur_state"))
+        if is_down and is_stopped and intended == "running":
+            status = _SCHEDULED
+        elif intended == "stopped" and status in (None, "created", "loading", "running"):
+            status = "stopped" if is_stopped else "stopping"
         said = message.strip() if isinstance(message, str) else ""
         if status == "running" or said.lower().startswith("success"):  # of when it began to run
             said = ""
@@ -130,7 +132,8 @@ class VastTarget(Target):
         found = [*dict.fromkeys((each.name, each.port) for each in usable if each)]
         if not found:
             raise self._unreachable("no usable ssh address", status, said)
-        stated = None if row.get("actual_status", "running") == "running" else f"{status or _NO_STATUS}"
+        is_running = row.get("actual_status", "running") == "running" and status != "stopping"
+        stated = None if is_running else f"{status or _NO_STATUS}"
         (address, port), direct = found[0], next(iter(found[1:]), None)
         return replace(self, address=address, port=port, direct=direct, status=stated, said=said or None)
 
