@@ -441,7 +441,8 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
         if is_running and log and _is_of_before(log, found):
             return replace(found, step=None, epoch=None, loss=None, finished=None, step_age=None)
         if not has_ended and not is_unseen:
-            return found
+            has_log = bool(text) or (log is not None and not log.missing)
+            return found if has_log or not look.errors else replace(found, message=look.errors[0])
         return replace(found, failure=_classify(text) if has_ended else None, unseen_output=is_unseen)
     return replace(
         found,

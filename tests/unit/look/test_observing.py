@@ -148,6 +148,9 @@ def test_a_job_of_which_nothing_is_known_is_not_called_starting_or_stalled() -> 
     for seen in [observe_job(lost, NOW)], [observe_job(runs, NOW - 7200), observe_job(lost, NOW)]:
         verdict = judge(seen, now=NOW)
         assert (verdict.state, verdict.reason) == ("unknown", "its state is unknown: Slurm reports REVOKED")
+    refused = Look(None, log=NewLog("", None, missing=True), errors=("job 7 is not running",))
+    verdict = judge([observation_of(refused, Progress(), "", NOW, first=True)], now=NOW)
+    assert (verdict.state, verdict.reason) == ("unknown", "its state is unknown: job 7 is not running")
 
 
 def test_waiting_for_a_start_is_not_part_of_the_start_up() -> None:
