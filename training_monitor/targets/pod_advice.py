@@ -60,6 +60,8 @@ def advise_start(pod: PodState) -> str | None:
         return None
     if pod.deleting:
         return "create it again: it was deleted before it started"
+    if pod.reason in _CRASHED and pod.exit_code == 0:
+        return "set restartPolicy: OnFailure in its specification: its container finishes, and is started again"
     if pod.reason in _CRASHED:
         of = f" -c {pod.ended_container}" if pod.ended_container else ""
         previous = " --previous" if pod.restarts else ""

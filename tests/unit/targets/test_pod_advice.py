@@ -58,6 +58,7 @@ def test_a_crash_before_the_start_names_the_log_of_its_container() -> None:
     assert "kubectl logs -c main --previous" in str(advise_start(replace(crashed, ended_container="main")))
     assert "kubectl logs --previous" in str(advise_start(replace(crashed, ended_container=None)))
     assert "kubectl logs -c fetch to see" in str(advise_start(replace(crashed, restarts=0)))
+    assert "restartPolicy: OnFailure" in str(advise_start(replace(crashed, exit_code=0)))
 
 
 def test_only_a_pod_that_has_not_started_gets_advice() -> None:
