@@ -16,8 +16,6 @@ from training_monitor.core.units import format_local
 
 _SOURCE = "kubectl get pods"
 
-# Of a container with exit code 0: the runtime says OOMKilled if any of its processes was killed.
-COMPLETED_ANYWAY = "Completed, although one of its processes ran out of memory"
 _NOT_SEEN = "ContainerStatusUnknown"  # the kubelet did not see the end, and reports 137
 # Worst first: which reason to report when several containers have one.
 _WORST = (
@@ -84,13 +82,23 @@ def describe_end(pod: PodState) -> str:
     facts = [f"container {pod.ended_container}"] if names_container(pod) else []
     facts += [f"exit code {pod.exit_code}"] if pod.exit_code is not None else []
     facts += [format_local(pod.terminated_at, "at %m-%d %H:%M:%S")] if pod.terminated_at is not None else []
-    reason = " ".join(filter(None, (pod.reason or pod.terminated, f"({', '.join(facts)})" if facts else "")))
+    reason = " ".join(filter(None, (pod.reason or describe_reason(pod), f"({', '.join(facts)})" if facts else "")))
     said = f"{pod.kind} {pod.name}" + (f" is {pod.phase}" if pod.phase in (*ENDED, *WAITING) else "")
     said += " and being deleted" if pod.deleting and pod.phase in WAITING else ""
     message = pod.message or ""
     if pod.reason in _NO_CONTAINER and len(message) > _MOST_SAID:
         message = f"{message[:_BEGIN]} ... {message[-_END:]}"
     return ": ".join(filter(None, (said, reason, message)))
+
+
+def describe_reason(pod: PodState) -> str | None:
+    """Describe why a container ended."""
+    return "Completed, although one of its processes ran out of memory" if outlived_kill(pod) else pod.terminated
+
+
+def outlived_kill(pod: PodState) -> bool:
+    """Return whether a container exited with 0, while its runtime says OOMKilled: one of its processes was killed."""
+    return pod.terminated == "OOMKilled" and pod.exit_code == 0
 
 
 def is_stuck(pod: PodState) -> bool:
@@ -258,8 +266,8 @@ def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     if "running" in now or ended.get("exitCode") == 0:
         return
     for state in (waits,) if waits.get("reason") in STARTS else (waits, ended, before):
-        reason = state.get("reason")
-        if reason not in (None, "", "Completed", COMPLETED_ANYWAY) and (before or reason not in STARTS):
+        reason = None if state.get("exitCode") == 0 else state.get("reason")
+        if reason not in (None, "", "Completed") and (before or reason not in STARTS):
             yield state
 
 
@@ -271,9 +279,7 @@ def _ends(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _end_of(container: Mapping[str, Any], key: str = "state") -> Mapping[str, Any]:
-    end = table_in(table_in(container, key), "terminated")
-    is_well = end.get("reason") == "OOMKilled" and end.get("exitCode") == 0
-    return {**end, "reason": COMPLETED_ANYWAY} if is_well else end
+    return table_in(table_in(container, key), "terminated")
 
 
 def _container_end(end: Mapping[str, Any]) -> ContainerEnd:

@@ -22,7 +22,7 @@ from training_monitor.logs.events import without_results
 from training_monitor.logs.shapes import by_shape, shape_of
 from training_monitor.logs.text import CHAINED, IGNORED, begins_traceback, launcher_prefix, pieces_and_lines, strip_ansi
 from training_monitor.logs.training_log import ProgressReader
-from training_monitor.targets.pods import COMPLETED_ANYWAY, describe_end
+from training_monitor.targets.pods import describe_end, outlived_kill
 from training_monitor.verdict import failure_table as table
 
 MAX_PIECE = 2000
@@ -206,10 +206,12 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
     code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
     if found and (found.level < table.SUMMARY or code in (None, 0) or code not in _EXIT):
         return replace(_failure(found.category, found.piece, found.action), rank=_rank_of(found.raw))
-    if pod and pod.terminated == COMPLETED_ANYWAY:
-        return _failure("host_oom", describe_end(pod), sign=COMPLETED_ANYWAY)
+    if pod and outlived_kill(pod):
+        return _failure("host_oom", describe_end(pod), sign=pod.terminated)
     if code in _EXIT:
-        return _failure(*_EXIT[code], sign=f"{code}")
+        category, words = _EXIT[code]
+        part = pod.message if pod and pod.kind == "job" else None  # of a heterogeneous job
+        return _failure(category, ", ".join(filter(None, (words, part))), sign=f"{code}")
     if unnamed:
         return _failure("unknown", unnamed)
     if code is None and pod is not None and pod.phase == "Failed":

@@ -9,7 +9,7 @@ from typing import Any
 from training_monitor.core.errors import ParseError
 from training_monitor.core.results import PodState
 from training_monitor.core.units import plural
-from training_monitor.targets.pods import names_container
+from training_monitor.targets.pods import describe_reason, names_container, outlived_kill
 from training_monitor.why.ranks import Finding, finding
 
 SOURCE = "kubectl get events"
@@ -18,13 +18,13 @@ _MOST_EVENTS = 50
 
 def find_pod_troubles(pod: PodState) -> Iterator[Finding]:
     """Yield what the state of a pod says, if it is not well, or was not."""
-    ended = pod.terminated or pod.reason
+    ended = describe_reason(pod) or pod.reason
     where = f"container {pod.ended_container}: " if names_container(pod) else ""
     code = f", exit code {pod.exit_code}" if pod.exit_code is not None else ""
     why = f" ({where}{ended}{code})" if ended else ""
     if pod.restarts:
         yield finding("pod", f"pod {pod.name} has restarted {plural(pod.restarts, 'time')}{why}")
-    elif "OOMKilled" in (pod.terminated, pod.reason):
+    elif "OOMKilled" in (pod.terminated, pod.reason) and not outlived_kill(pod):
         yield finding("pod", f"a container of pod {pod.name} was killed because memory ran out{why}")
     elif pod.phase != "Running" or pod.reason:
         said = where + ": ".join(each for each in (pod.reason, pod.message) if each)

@@ -20,7 +20,6 @@ from training_monitor.look.check import check_training
 from training_monitor.look.evidence import Evidence
 from training_monitor.look.kept_looks import Looks
 from training_monitor.look.looks import Look, observation_of, read_watch, view_of_ended
-from training_monitor.targets.pods import COMPLETED_ANYWAY
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.verdict.judge import judge
 from training_monitor.verdict.stall import stall_policy
@@ -131,7 +130,7 @@ def test_a_job_that_failed_says_why() -> None:
 
 
 def test_a_pod_that_completed_although_memory_ran_out_has_finished_only_if_its_log_says_so() -> None:
-    pod = PodState("w", "Succeeded", False, 0, terminated=COMPLETED_ANYWAY, exit_code=0)
+    pod = PodState("w", "Succeeded", False, 0, terminated="OOMKilled", exit_code=0)
     for log, state, category in [
         ("step 40/100 loss: 2.0\n", "unknown", "host_oom"),
         ("step 40/100 loss: 2.0\nKeyError: 'x'\n", "unknown", "python_exception"),

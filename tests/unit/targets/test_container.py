@@ -11,7 +11,7 @@ from tests.fakes import FakeTransport
 from training_monitor.core.errors import AccessDenied, SettingsError, TargetNotFound
 from training_monitor.core.results import CommandResult
 from training_monitor.targets.kinds.container import DockerTarget
-from training_monitor.targets.pods import COMPLETED_ANYWAY, describe_end
+from training_monitor.targets.pods import describe_end, outlived_kill
 from training_monitor.targets.target import parse_target
 from training_monitor.verdict.failure import classify_failure
 
@@ -42,7 +42,7 @@ def test_a_container_has_ended_as_its_state_says() -> None:
     assert (end.phase, end.terminated, end.terminated_at) == ("Succeeded", "Completed", None)
     assert ending_of(ExitCode="x").exit_code is None and ending_of(ExitCode=True).exit_code is None
     end = ending_of(ExitCode=0)  # OOMKilled, as one of its processes was
-    assert (end.phase, end.terminated) == ("Succeeded", COMPLETED_ANYWAY)
+    assert (end.phase, end.terminated) == ("Succeeded", "OOMKilled") and outlived_kill(end)
     ready = ending_of(Status="initialized", ExitCode=0)  # by podman init
     assert (ready.phase, ready.resume) == ("Pending", "docker start t1")
     paused = ending_of(Status="paused")

@@ -9,6 +9,7 @@ import stat
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from training_monitor.targets.kinds.slurm import (
 )
 from training_monitor.targets.pods import is_stuck
 from training_monitor.targets.target import parse_target
+from training_monitor.verdict.failure import classify_failure
 from training_monitor.verdict.judge import judge
 
 # slurm-wlm 22.05.8
@@ -387,6 +389,8 @@ def test_a_heterogeneous_job_fails_with_one_of_its_parts(tmp_path: Path, monkeyp
         if phase == "Failed":
             pod = standing_of(found.job)
             assert (pod.category, pod.reason) == ("node_lost", "NODE_FAIL") and "job 4" in str(pod.message)
+    killed = replace(pod, category=None, reason="FAILED", exit_code=137)
+    assert "job 4" in classify_failure("", exit_code=137, pod=killed).evidence
 
 
 def test_an_array_asks_for_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ from training_monitor.core.results import CommandResult, PodState
 from training_monitor.core.units import name_some, parse_time
 from training_monitor.targets.kinds.local import LocalTarget
 from training_monitor.targets.kinds.ssh import SshTarget
-from training_monitor.targets.pods import COMPLETED_ANYWAY
 from training_monitor.targets.target import RESOLVE_SECONDS, Target
 from training_monitor.targets.transport import LocalTransport, Through, Transport, explain_failure
 
@@ -145,8 +144,7 @@ def _standing(name: str, phase: str, state: dict[str, object]) -> PodState:
         return PodState(name, phase, False, 0, kind="container")
     exit_code = code if type(code) is int else None
     ended = str(state.get("FinishedAt"))
-    words = (COMPLETED_ANYWAY, "OOMKilled") if state.get("OOMKilled") is True else ("Completed", "Error")
-    reason = words[0] if exit_code == 0 else words[1]
+    reason = "OOMKilled" if state.get("OOMKilled") is True else "Completed" if exit_code == 0 else "Error"
     return PodState(
         name,
         phase if is_restarted else "Succeeded" if exit_code == 0 else "Failed",

@@ -211,7 +211,7 @@ class PodTarget(Target):
             f"{kind.partition('.')[0].removesuffix('s')} {name}"
             for kind, answer in answers
             for name in dict.fromkeys(names)
-            if isinstance(answer, CommandResult) and f"{name} true" in answer.stdout.splitlines()
+            if isinstance(answer, CommandResult) and [name, "true"] in map(str.split, answer.stdout.splitlines())
         )
 
     def find_replacement(

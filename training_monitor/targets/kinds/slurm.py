@@ -69,8 +69,7 @@ OVER = tuple(state for phase in (*ENDED, "Unknown") for state in _STATES.get(pha
 _FORGOTTEN = "FORGOTTEN"  # neither known to the controller nor ended by the accounting
 _UNCLEARED = "COMPLETING, because Slurm has not finished cleaning up a node"
 _UNSTARTED = "FAILED, because Slurm could not start its script: check its output file and its working directory"
-_REVOKED = "REVOKED, because another cluster of the federation runs it"
-_EXPLAINED = {"FAILED 0:53": _UNSTARTED, "REVOKED": _REVOKED}  # 53 is no signal: see _code
+_OWN_CODES = {"FAILED 0:53": _UNSTARTED}  # no signal: see _code
 _BY_REASON = {  # the state that follows once Slurm has cleaned up
     "TimeLimit": "TIMEOUT",
     "OutOfMemory": "OUT_OF_MEMORY",
@@ -239,7 +238,7 @@ class SlurmTarget(Target):
 
     def _precedence(self, job: SlurmJob) -> tuple[bool, bool, bool, int]:
         """Put the first part of a heterogeneous job, which has its number, first, then what runs, then what waits."""
-        has_ended = job.phase in ENDED or job.state == _REVOKED
+        has_ended = job.phase in ENDED or job.state in OVER
         return job.number == self.name, job.phase == "Running", not has_ended, int(job.number)
 
     @property
@@ -255,7 +254,8 @@ class SlurmTarget(Target):
         assert job
         node = self.node or job.batch_node or next(iter(job.nodes), None)
         if job.phase != "Running" or node is None:
-            raise TargetUnreachable(f"job {self.name} is not running: Slurm reports {job.state}", target=str(self))
+            said = ", ".join(filter(None, (job.state, standing_of(job).message)))
+            raise TargetUnreachable(f"job {self.name} is not running: Slurm reports {said}", target=str(self))
         if _are_steps_off():
             raise TargetUnreachable(
                 "queries to the nodes of jobs are disabled", target=str(self), hint=f"unset {STEPS}"
@@ -326,6 +326,8 @@ def standing_of(job: SlurmJob) -> PodState:
     is_vain = job.phase == "Pending" and _NEVER.fullmatch(job.reason or "") is not None
     if is_vain:
         waits = f"it will not start as it is; change it with scontrol update, or cancel it with scancel {_called(job)}"
+    if job.state == "REVOKED":
+        waits = "another cluster of the federation runs it"
     if job.failed_part:
         waits = f"so ended job {job.failed_part}, which is a part of this heterogeneous job"
     reason = job.reason if job.phase == "Pending" or job.state in ("FAILED", "CANCELLED") else None
@@ -439,12 +441,8 @@ def read_former(line: str) -> SlurmJob | None:
         return None
     of_array = task if "_" in task else None
     outputs = (f"{folder}/slurm-{task}.out",) if folder.startswith("/") else ()  # unless it names another one
-    state = _explained(state.partition(" ")[0], codes)
+    state = _OWN_CODES.get(f"{state} {codes}", state.partition(" ")[0])
     return SlurmJob(number, name, state, of_array, exit_code=_code(codes), ended_at=_time(end), outputs=outputs)
-
-
-def _explained(state: str, codes: str) -> str:
-    return _EXPLAINED.get(f"{state} {codes}") or _EXPLAINED.get(state, state)
 
 
 def _code(text: str) -> int | None:
@@ -466,7 +464,7 @@ def read_job(line: str, nodes: Sequence[str] = ()) -> SlurmJob | None:
     return SlurmJob(
         head["id"],
         head["name"],
-        _explained(told.get("JobState", "UNKNOWN"), told.get("ExitCode", "")),
+        _OWN_CODES.get(f"{told.get('JobState')} {told.get('ExitCode')}", told.get("JobState", "UNKNOWN")),
         f"{array}_{task}" if array and task and task.isdigit() else None,
         None if told.get("Reason") in _NO_REASON else told.get("Reason"),
         _code(told.get("ExitCode", "")),
