@@ -18,6 +18,7 @@ from training_monitor.core.errors import (
     TargetEnded,
     TargetNotFound,
     TargetUnreachable,
+    TargetWaits,
 )
 from training_monitor.core.models import Reply
 from training_monitor.targets.asking import ASK_ATTEMPTS, ask
@@ -54,9 +55,9 @@ class TestKubectl:
         error = failure("k8s://default/head/sidecar")
         assert type(error) is LocalFailure and "specify one of the pod's containers" in str(error)
 
-    def test_a_pod_that_is_down_is_unreachable(self, kube: KubernetesApi, pod: Pod) -> None:
+    def test_a_pod_that_is_down_waits_or_has_ended(self, kube: KubernetesApi, pod: Pod) -> None:
         pod.states["main"] = ContainerState(waiting="CrashLoopBackOff")
-        assert type(failure("k8s://default/head")) is TargetUnreachable
+        assert type(failure("k8s://default/head")) is TargetWaits
         pod.states.clear()
         pod.phase = "Succeeded"
         assert type(failure("k8s://default/head")) is TargetEnded
