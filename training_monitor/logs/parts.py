@@ -86,7 +86,10 @@ _NOT_PROGRESS = regex(
     r"|[\"'](?:_?type|mode|split|phase|stage|event|kind|subset)[\"']: ?[\"'](?:val|eval|test)"
     r"|\bgen(?:eration)? throughput\b|\bprogress on:\s?(?:val|eval|test)"
 )
-_BEST = regex(r"(?:best|highest|lowest)(?!-)\b(?:[^\n]{0,60}?(?: at|@|[(:])| (?:global )?)? ?(?:epoch|step|iter)")
+_BEST = regex(  # with nothing behind it that is the present position
+    r"(?:best|highest|lowest)(?!-)\b(?![^\n]*\bcurrent (?:epoch|step|iter)\w* \d)"
+    r"(?:[^\n]{0,60}?(?: at|@|[(:])| (?:global )?)? ?(?:epoch|step|iter)(?! time)"
+)
 _EVALUATION_WORDS = (
     r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv|(?:hold|held)-?out"
     r"|(?:验证|驗證|评估|测试|検証|評価|검증|평가)集?"
@@ -164,14 +167,15 @@ _FINISHED = regex(
     r"|\btrain completed, best_metric|\bsaved pipeline to output directory"
     r"|\btraining of experiment is done\b|\btraining took \d|reporting training success"
     r"|\btrial \S{1,100} completed after \d{1,12} iterations"
-    rf"|(?<!will )\bstop(?:ped|ping)? training: (?:(?:reached )?{_MOST}|early stopping: )"
+    rf"|\bstop(?:ped|ping)? training: (?:reached )?{_MOST}"
     rf"|\breached (?:the )?{_MOST}[^\n]{{0,40}}\b(?:stop|end|finish)\w{{0,4}} training\b"
 )
-# At the start of a message, and all that its first clause says: of BasicSR, Joey NMT, flair, LightGBM, Tesseract, Caffe
+# At the start of a message, and all that its first clause says: of BasicSR, Joey NMT, flair, LightGBM, Tesseract
 _FINISHED_BARE = regex(
-    r"\W*(?:end of training|training ended (?:after\s{1,9}\d{1,9} epochs|since minimum lr [\d.e\-]{1,20} was reached)"
+    r"\W*(?:end of training(?! in\b)"
+    r"|training ended (?:after\s{1,9}\d{1,9} epochs|since minimum lr [\d.e\-]{1,20} was reached)"
     r"|learning rate too small \W quitting training|did not meet early stopping\. best iteration is:$"
-    r"|finished! selected model with minimal training error rate.*|optimization (?:finished|done)(?=[!.]?\s*$)"
+    r"|finished! selected model with minimal training error rate.*"
     r"|(?:所有)?(?:模型)?训练(?:已经?|全部){0,2}(?:完成|结束|完毕)了?|(?:学習|トレーニング)[がを]?(?:完了|終了)(?:しました)?"
     r"|학습(?:이|을)? ?완료(?:되었습니다|했습니다)?|обучение (?:модели )?(?:завершено|окончено)"
     r"|(?:el )?entrenamiento (?:completado|finalizado|terminado)|entra[iî]nement terminé"
@@ -188,7 +192,7 @@ _STOPPED_EARLY = regex(
     r"|\b(?:not improved?|no improvement|patience|time limit reached)\b[^\n]{0,120}(?<!before )(?<!for )(?<!early )"
     r"\b(?:stopp(?:ing|ed)|stop training|trainer to stop)(?: training)?(?: at \w{4,9} \d{1,12})?[.!]?\s*$"
     r"|\btraining (?:was |is )?stopped early\b|^stopping\. best iteration:|^\*{3} best metric: \d"
-    r"|\bstopped by overfitting detector\b|^early[ \-]?stopp(?:ing|ed)\.{0,3}\s*$"
+    r"|\bstopped by overfitting detector\b"
 )
 _NOT_STOPPED = regex(
     r"\bnot stop|\bfalse\b|\bdisabled\b|\bif\b|\bwill\b|\bleft\b|\d ?/ ?\d|\d of \d|\b(?:trial|fold|client) \d"
@@ -255,7 +259,7 @@ _ROW = regex(r"[\s|]*\d[\s|\d,.:%+\-aefghilmnos]*")  # only what cells consist o
 _SIGNS = (
     *("train", "resum", "running ", "traceback", "cach", "generating", "sampling", "checking", "total ", "stop"),
     *("ignored", "exception was", "exception in", "in atexit", "triton is", "logging error", "above exception"),
-    *("state:", "job ", "group", "success", "process ", "trial ", "sav", "tuning", "optimiz"),
+    *("state:", "job ", "group", "success", "process ", "trial ", "sav", "tuning"),
     *("wrote", "writ", "stor", "checkpoint", "训练", "学習", "トレーニング", "학습", "обучение", "entr", "treina"),
 )
 _SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}

@@ -221,8 +221,9 @@ SIGNATURES = tuple(
         (DECREED, "preemption",
          r"due to preemption|due to job requeue|\brequeu?e?(?:ing|d) (?:the |this )?job\b|\bexiting for requeue"
          r"|\bpreempted worker\b|system (?:will power off|is going down|will reboot)|\bterm_preempt"
-         r"|\b(?:job|cluster) (?:is|was) (?:being )?(?:preempted|evicted\.$)|preempted to accommodate"
-         r"|(?<!\bif )(?<!\bwhen )(?<!\bonce )\bpreemption detected[,;.:] (?:exiting|saving .{0,40} and exiting)"),
+         r"|\bjob (?:is|was) (?:being )?(?:preempted|evicted\.$)|preempted to accommodate"
+         r"|(?:^|\] )(?:the )?cluster is preempted\b(?! or failed)"
+         r"|(?:^|\] )preemption detected[,;.:] (?:exiting|saving .{0,40} and exiting)"),
         (DECREED, "node_lost",
          r"due to node failure|cancelled at .{0,60}due to node|\bnode_fail\b|^srun: error: node failure on"
          r"|^srun: error: task launch for .{0,60} failed on node", _RESTART),
@@ -342,6 +343,7 @@ SIGNATURES = tuple(
          r"|invalid header or archive is corrupted|file not fully covered|headertoolarge|headertoosmall"
          r"|metadataincompletebuffer|invalidheaderdeserialization|header too (?:small|large)|invalidheaderlength"
          r"|unexpected eof, expected \d|unpicklingerror(?!: weights only load failed)|invalid magic number; corrupt"
+         r"|weightsunpickler error: (?:unsupported operand|eoferror|pop from empty|$)"
          r"|storage has wrong byte size|pickle data was truncated|ran out of input|invalid load key"
          r"|badzipfile|file is not a zip file|not a zip archive"
          r"|(?:checkpoint|ckpt)\b.{0,160}\b(?:corrupt|truncated|incomplete|damaged|checksum|crc)"
@@ -427,16 +429,9 @@ SIGNATURES = tuple(
          r"|could not select device driver|nvidia-container-cli: |oci runtime (?:error\b|.{0,40}fail)"
          r"|without having git-lfs|cuda setup failed|run 'conda init' before"
          r"|could not find a version that satisfies|no matching distribution"
-         r"|duplicate gpu detected|invalid usage \(run with|but was built for sm\d"
-         r"|cuda version .{0,40} (?:does not match|mismatches) the version|failed to find c compiler"
-         r"|compiled with different cuda (?:major )?versions|cudnn version incompatibility"
-         r"|cuda_home environment variable is not set|deserialize object on cuda device \d"
-         r"|\bnvcc fatal +:|error compiling objects for extension|may indicate binary incompatibility"
-         r"|error: (?:numpy is not available|ninja is required)"
-         r"|error: operator \w{2,40}::\w{2,40} does not exist"),
+         r"|duplicate gpu detected|invalid usage \(run with|but was built for sm\d"),
         (CAUSE, "missing_module",
-         r"(?!^)no module named [\w.'\"-]{1,80}(?:;.*)?\W*$|\bimportlib\.metadata|cannot import name"
-         r"|failed to import \S{1,100} because of the following error"),
+         r"(?!^)no module named [\w.'\"-]{1,80}(?:;.*)?\W*$|\bimportlib\.metadata|cannot import name"),
         (CAUSE, "interrupted",
          r"^\W*keyboardinterrupt\b|received sigint\b|interrupted by user|aborted by user|cancelled by user"
          r"|\bscancel\b|signals\.sigint|received 2 death signal|got signal: 2\b|detected keyboardinterrupt"
@@ -448,7 +443,7 @@ SIGNATURES = tuple(
         (DEATH, "ray_worker_died",
          r"\bactor (?:\S{1,80} )?is (?:temporarily )?unavailable"),
         (CAUSE, "network_error",
-         r"\b(?:50[0234]|429) (?:server|client) error|gateway time-?out|bad gateway|service ?unavailable\b"
+         r"\b(?:50[0234]|429) (?:server|client) error|gateway time-?out|bad gateway|service unavailable"
          r"|too many requests|max retries exceeded|maxretryerror|read ?timeout(?:error)?\b"
          r"|connect ?timeout(?:error)?\b|readtimedout|read timed out|connection timed out|connectionerror\b"
          r"|newconnectionerror|temporary failure in name resolution|name or service not known"
@@ -458,7 +453,7 @@ SIGNATURES = tuple(
          r"|statuscode\.unavailable|network is unreachable"
          r"|unavailable: (?:failed to connect|.{0,60}socket)"
          r"|no route to host|internal server error|requesttimeout|throttlingexception|operation timed out"
-         r"|network error|commerror: .{0,60}\btimed out\b|an error occurred \((?:500|503|internalerror)|\(slowdown\)"
+         r"|network error|an error occurred \((?:500|503|internalerror)|\(slowdown\)"
          r"|couldn\'t connect to|could not connect to|check your internet connection|couldn\'t reach"
          r"|cannot connect to"),
         # ------------------------------------------------ a tool that a script calls before or after the training
@@ -482,11 +477,19 @@ SIGNATURES = tuple(
          r"l)|cuda error: (?:initialization error|context is destroyed|unspecified)|\.cuh?:\d+:.{0,300}assertion"
          r"|\b(?:cuda|cudnn|hip) error: |unable to find a valid cudnn algorithm"
          rf"|== cudasuccess \(\d{{1,4}} vs\. 0\)|{_CU}\d"),
+        (EXCEPTION, "environment",
+         r"cuda version .{0,40} (?:does not match|mismatches) the version"
+         r"(?!.{0,80}(?:accepting|allowing) this combination)|failed to find c compiler"
+         r"|compiled with different cuda (?:major )?versions|cudnn version incompatibility"
+         r"|error: cuda_home environment variable is not set|error: attempting to deserialize object on cuda device \d"
+         r"|may indicate binary incompatibility|error: (?:numpy is not available|ninja is required)"
+         r"|\boperator \w{2,40}::\w{2,40} does not exist|\bnvcc fatal +:"
+         r"|error: failed to import \S{1,100} because of the following error"),
         (EXCEPTION, "device_mismatch",
          r"expected all tensors to be on the same device|must be on the same device|found at least two devices"
          r"|is on (?:cpu|cuda:\d+), but|expected object of (?:device|backend)\b|tensors? on different devices"
-         r"|input type \(torch\.(?:\w+\) and \w+ type \(torch\.cuda|cuda\.\w+\) and \w+ type \(torch)\.\w+\)"
-         r" should be the same"
+         r"|input type \((?!c\d\d::|torch\.cuda\.\w{1,40}\) and \w{1,9} type \(torch\.cuda\.|torch\.\w{1,40}\) and "
+         r"\w{1,9} type \(torch\.\w{1,40}\)).{0,60} and \w{1,9} type .{0,60} should be the same"
          r"|must have its parameters and buffers on device|is not on the expected device"
          r"|should be either on cpu or on the same device"
          r"|arguments are located on different (?:gpu|device)s|can't convert cuda:\d+ device type tensor to numpy"),
@@ -494,7 +497,7 @@ SIGNATURES = tuple(
          r"error\(s\) in loading state_dict|(?:missing|unexpected) key\S{0,4} in .{0,30}state_?dict(?!\W{1,4}\[\])"
          r"|size mismatch (?:for|between saved)|loaded state dict (?:has a different|contains a parameter group)"
          r"|metadata tree structures do not match|not compatible with the stored shape"
-         r"|layer count mismatch when loading|error: key \S{1,200} not found in checkpoint"),
+         r"|layer count mismatch when loading|notfounderror: .{0,200}\bkey \S{1,200} not found in checkpoint"),
         (EXCEPTION, "dtype_mismatch",
          r"expected .{0,60}(?:scalar type|dtype)|\b(?:to|must) have the same dtype|\brequires .{0,40} dtypes match\b"
          r"|found dtype \w{3,12} but expected|result type \w{3,12} can't be cast to"
@@ -517,16 +520,19 @@ SIGNATURES = tuple(
          r"|no such (?:option|command)|missing (?:option|argument|command)|invalid value for|got unexpected)"
          r"|hydra.{0,40}exception|yaml\.\w+\.\w*error|could not override|omegaconf|validationerror"
          r"|main process exited, code=exited, status=2[0-3]\d/(?!exec|n/a)[a-z]"  # systemd could not set up the unit
-         r"|^in '.{0,80}': could not find|could not find '.{0,80}' in|duplicate key(?!s)"
-         r"|\bflags parsing error: |\bcould not consume arg: |\berror: parser key |early stopping conditioned on metric"
+         r"|^in '.{0,80}': could not find|could not find '.{0,80}' in|duplicate key(?!s(?: to\b|: 0))"
+         r"|\bflags parsing error: |\bcould not consume arg: |\berror: parser key "
+         r"|\bruntimeerror: early stopping conditioned on metric"
          r"|failed to parse .{0,60}\b(?:config\w{0,12}|ya?ml|toml|arg(?:ument)?s?|options?|overrides?|flags?)\b"),
         (EXCEPTION, "permission_denied",
          r"permission denied"),
         (EXCEPTION, "missing_file",
          r"no such file or directory|is(?: not)? a directory|can't open file|: no such file (?!or )"
-         r"|error: can't load (?:the )?[a-z ]{5,20} (?:for|of) '|error: (?:error )?no file named .{1,200} found in "
-         r"|error: (?:incorrect path_or_model_id|dataset not found or corrupted|found 0 files in|cannot find any model)"
+         r"|\boserror: can't load (?:the )?[a-z ]{5,20} (?:for|of) '[./~]"
+         r"|error: (?:error )?no file named .{1,200} found in "
+         r"|error: (?:incorrect path_or_model_id|dataset not found or corrupted|cannot find any model)"
          r"|error: parent directory \S{1,400} does not exist\b"
+         r"|\bruntimeerror: found 0 files in"
          r"|could not find \S{0,40}\.json\b"),
         (EXCEPTION, "python_exception",
          r"out of resources?: shared memory"  # of a kernel
@@ -574,7 +580,8 @@ SIGNATURES = tuple(
          r"|\bhccl(?:[a-z]{2,30})?\b.{0,60}(?:error|timeout|fail)"
          r"|watchdog caught collective|collective operation timeout|timeout at nccl work|taking the entire process down"
          r"|nccl operations have failed or timed out|(?<!ting up )nccl (?:communicator|watchdog)"
-         r"(?! (?:thread )?(?:(?:is|was) )?(?:created|initiali[sz]ed|enabled|ready|started|terminated normally)\b)"
+         r"(?! (?:thread )?(?:(?:is|was) )?(?:created|initiali[sz]ed|enabled|ready|started|terminated normally)\b"
+         r"(?!.{0,200}(?:timeout after|timed out|error|fail|stuck|hang|abort)))"
          r"|detected by watchdog at work|heartbeat monitor timed out|watchdog got stuck|ncclwatchdog"
          r"|watchdog .{0,60}hang|timed? ?out waiting (?:for )?\d+ ?ms (?:for|waiting)"
          r"|wait\w* (?:timed out|timeout) .{0,40}(?:allreduce|barrier|recv|send)"
@@ -638,6 +645,7 @@ EXCEPTIONS = {
         ("division_by_zero", "zerodivisionerror"),
         ("network_error",
          "connectionreseterror connectionrefusederror connectionabortederror brokenpipeerror timeouterror"
+         " commerror serviceunavailable"
          " unavailableerror"),
         ("environment", "contextualversionconflict"),
         ("bad_configuration", "misconfigurationexception hfvalidationerror argumenterror configkeyerror"
@@ -646,7 +654,7 @@ EXCEPTIONS = {
         ("python_exception", "typeerror keyerror attributeerror valueerror indexerror nameerror syntaxerror taberror"
          " indentationerror unboundlocalerror notimplementederror recursionerror unicodedecodeerror unicodeencodeerror"
          " unicodeerror lookuperror overflowerror arithmeticerror jsondecodeerror datasetgenerationerror"
-         " datasetnotfounderror xgboosterror lightgbmerror catboosterror casterror undefinederror templateerror"
+         " datasetnotfounderror casterror undefinederror templateerror"
          " tracerboolconversionerror concretizationtypeerror unexpectedtracererror backendcompilerfailed inductorerror"
          " jaxtypeerror"
          " tracerarrayconversionerror invalidargumenterror fileexistserror unidentifiedimageerror unsupported"
@@ -686,7 +694,7 @@ NEVER = (
     # a count, and no number of a rank, a device or a version
     r"|(?<![\w.#-])(?<!rank )(?<!gpu )(?<!node )(?<!task )(?<!stage )(?<!worker )(?<!step )(?<!replica )"
     r"(?<!device )(?<!process )(?<!job )(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
-    r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\w.]| in )|failed_jobs: 0"""
+    r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:x0{1,16})?(?:\.0*)?(?![\w.]| in )|failed_jobs: 0"""
     r"|uncorr[^:]{0,40}(?<!gpu)(?<!device): *0\b|failures=0|is deprecated"
     r"|deprecationwarning|futurewarning|userwarning|\b[a-z]{3,30}warning: "
     r"|overflow!? (?:rank \d+ )?skipping|error resolved"
@@ -698,8 +706,7 @@ NEVER = (
     r"|error raised in its creation task|resuming normal|error[^:]{0,40}(?<!gpu)(?<!device)(?<!rank): 0(?:\.0*)?$"
     r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm|(?:revert|fall)ing (?:back )?to poll"
     r"|(?:install|regist|enabl)\w{0,12} .{0,60}\bsig(?:term|usr1)\b"
-    r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
-    r"|(?:fail|\berror (?:while )?(?:load|read|open|decod|pars|fetch)ing\b|could not|unable).{0,200}[.,;] +trying "
+    r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)|(?:fail|could not|unable).{0,200}[.,;] +trying "
     r"|nan or inf found in input tensor|\bfor benchmark choice\b|pip's dependency resolver|not a git repository"
     r"|from ld_preload cannot be preloaded|xla_bridge(?::\d{1,5})?: ?unable to initialize backend"
     r"|^(?!.{0,300}(?:(?<!server )error|exception|failed|aborted|giving up|unable to)\b)"

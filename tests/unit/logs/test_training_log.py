@@ -375,10 +375,6 @@ def test_an_unmistakable_end_is_finished() -> None:
         "Reached max_steps (5), stopping training.",
         "Stopping training: reached maximum number of iterations",
         "Early stopping!",
-        "Early stopping",
-        "Early stopping...",
-        "Optimization Finished!",
-        "I0203 04:05:06.7  8 solver.cpp:9] Optimization Done.",
         "2031-02-03 04:05:06,789 - INFO - early stopping triggered after 7 rounds",
         "Metric f1 did not improve in the last 4 records. Signaling Trainer to stop.",
         "Stopped by overfitting detector  (20 iterations wait)",
@@ -387,7 +383,6 @@ def test_an_unmistakable_end_is_finished() -> None:
         "learning rate too small - quitting training!",
         "Did not meet early stopping. Best iteration is:",
         "Finished! Selected model with minimal training error rate (BCER) = 0.25",
-        "! Stop training: Early stopping: loss has not reduced for 7 epochs",
     ]:
         assert parse_progress(f"{{'loss': 0.5}}\n{line}") == Progress(loss=0.5, finished=True)
     for line in [
@@ -401,6 +396,9 @@ def test_an_unmistakable_end_is_finished() -> None:
         "Callbacks: checkpoint, early stopping",
         "  early stopping: true",
         "with early stopping",
+        "Early stopping...",
+        "Optimization Finished!",
+        "End of training in 3 h (estimated)",
         "Optimization finished in 0.5 s",
         "Optimization finished: 3 of 7 layers",
         "anchor optimization done.",

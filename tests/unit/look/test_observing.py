@@ -112,7 +112,7 @@ def test_a_job_that_failed_says_why() -> None:
     seen = observe_job(view, NOW)
     assert seen.failure and "out of memory" in seen.failure.evidence and seen.is_running is False
     silent = observe_job(JobView("j", JobStatus.FAILED, "exit code 3", 3), NOW).failure
-    assert silent and (silent.category, silent.evidence) == ("unknown", "exit code 3; exit code 3")
+    assert silent and (silent.category, silent.evidence) == ("unknown", "exit code 3")
     told = "runtime_env setup failed | ERROR: Could not find a version that satisfies the requirement nolib==7"
     for log, category in (
         ("", "environment"),
