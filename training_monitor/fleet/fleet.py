@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 CREDIT_SECONDS = 300.0
 MOST_SHOWN = 5  # instances missing in a listing that are asked for one by one, per look
-RELEASE_SECONDS = 60.0  # between two times that freed memory is given back
+RELEASE_SECONDS, RELEASE_TIMES = 60.0, 1000.0  # until freed memory is given back again: at least, and as it took
 ACCOUNT = ""  # the key of the account's listing; those of members are not empty
 DEFAULT_CONFIG = FleetConfig()
 ACTIONS = ("stop", "destroy")
@@ -197,7 +197,7 @@ class FleetMonitor(Engine):
         self._view = FleetSnapshot(clock.time())
         lists = {spec.key: (spec, parse_target(spec.target, namespace=namespace)) for spec in specs}
         self._lists = {key: (spec, target) for key, (spec, target) in lists.items() if target.is_list}
-        self._released_at = clock.monotonic()
+        self._release_next = clock.monotonic() + RELEASE_SECONDS
         self._unlisted: dict[str, str] = {}  # why a list could not be asked for
         self._listed: dict[str, str] = {}  # its list, of each member that came with one
         self._add_members([spec for spec in specs if spec.key not in self._lists])
@@ -431,9 +431,10 @@ class FleetMonitor(Engine):
         seen = [(members[row.key], row) for row in view.rows if row.key in members]
         self._record.judge(seen, view.summary, view.timestamp)
         self._outages.judge((member for member, _ in seen if not member.is_found), view)
-        if not self._released_at <= self.clock.monotonic() < self._released_at + RELEASE_SECONDS:
-            self._released_at = self.clock.monotonic()
+        if (began := self.clock.monotonic()) >= self._release_next:
             release_freed_memory()
+            now = self.clock.monotonic()
+            self._release_next = now + max(RELEASE_SECONDS, RELEASE_TIMES * (now - began))
         self._note_change()
 
     def _hear(self, alert: FleetAlert) -> None:
