@@ -160,15 +160,15 @@ class Site:
                 pod = self.target.read_standing(self.transport, self.left(RESOLVE_SECONDS))
             if pod is None:
                 raise
-            if pod.phase not in (*ENDED, *WAITING) and pod.ended_container:
-                others = ", ".join(each for each in pod.containers if each != pod.ended_container)
-                advice = f"specify another container of the pod: {others}"
-                raise TargetUnreachable(describe_end(pod), target=str(self), hint=advice) from error
             if pod.phase in (*ENDED, *WAITING):
                 has_ended = pod.phase in ENDED
                 kind, hint = (TargetEnded, error.hint) if has_ended else (TargetWaits, pod.resume or advise_start(pod))
                 error = kind(describe_end(pod), target=str(self), hint=hint)
                 error.pod = pod
+            elif pod.ended_container:
+                others = ", ".join(each for each in pod.containers if each != pod.ended_container)
+                advice = f"specify another container of the pod: {others}"
+                raise TargetUnreachable(describe_end(pod), target=str(self), hint=advice) from error
             return [Answer(question.name, None, error) for question in questions]
 
     def _ask_shell(self, questions: Sequence[Question[Any]], timeout: float | None) -> list[Answer[Any]]:
