@@ -126,9 +126,10 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
     found = _pause(run, calm, policy)
     earlier = None if (is_stall := _is_stall(run, found, policy)) else _earlier_stall(run, calm, policy)
     is_stall, (pause, limit, doubt, _) = is_stall or earlier is not None, earlier or found
-    pace = _pace(run.advances)
-    speed = _speed(run, pace)
-    slow = find_slowdown([each for each in run.advances if each.end > warm], _logged_step_time(run, speed), policy)
+    pace, logged = _pace(run.advances), _logged(run)
+    speed = _speed(run, pace, logged)
+    usual = _logged_step_time(run, speed, logged)
+    slow = find_slowdown([each for each in run.advances if each.end > warm], usual, policy)
     readings = [(each.at, eta) for each in run.looks if (eta := each.seen.eta_seconds) is not None]
     stepping = [each for each in run.advances if each.end > (run.first_step_at or run.began) + policy.warmup_seconds]
     left = _steps_left(run, pace)
@@ -170,12 +171,12 @@ def _pace(advances: Sequence[Advance]) -> float | None:
     return None
 
 
-def _speed(run: Run, pace: float | None) -> float | None:
+def _speed(run: Run, pace: float | None, logged: Observation | None) -> float | None:
     """Return the steps per second: as printed, unless the looks, or the times in the log, show another speed.
 
     What is printed may be the speed of parts of a step, or the time that several steps took.
     """
-    printed, logged, newest = run.last.seen.steps_per_second, _logged(run), run.advances[-_COMPARED:]
+    printed, newest = run.last.seen.steps_per_second, run.advances[-_COMPARED:]
     if not run.by_step:
         return printed
     if pace is None or len(newest) < _FEWEST_COMPARED:
@@ -196,9 +197,9 @@ def _logged(run: Run) -> Observation | None:
     return next((each.seen for each in reversed(run.looks) if each.seen.step_time is not None), None)
 
 
-def _logged_step_time(run: Run, speed: float | None) -> float | None:
+def _logged_step_time(run: Run, speed: float | None, logged: Observation | None) -> float | None:
     """Return the usual seconds of a step by the log; None if it still prints the speed that the looks refute."""
-    logged, printed = _logged(run), run.last.seen.steps_per_second
+    printed = run.last.seen.steps_per_second
     if logged is None or not run.by_step:
         return None
     is_refuted = printed and speed and not is_same_speed(printed, speed)
