@@ -62,7 +62,7 @@ def parse_duration(text: str) -> float | None:
 
 
 def is_same_speed(first: float, second: float) -> bool:
-    """Return whether two speeds may be those of the same steps; those of two parts of a step differ by 2 or more."""
+    """Return whether two speeds may be those of the same steps; that of micro-batches is at least twice as high."""
     return first < 1.6 * second and second < 1.6 * first
 
 

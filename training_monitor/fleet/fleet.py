@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 CREDIT_SECONDS = 300.0
 MOST_SHOWN = 5  # instances missing in a listing that are asked for one by one, per look
-RELEASE_SECONDS, RELEASE_TIMES = 60.0, 1000.0  # until freed memory is given back again: at least, and as it took
+# Time until freed memory is given back again: the minimum in seconds, and a multiple of the time that it took.
+RELEASE_SECONDS, RELEASE_TIMES = 60.0, 1000.0
 ACCOUNT = ""  # the key of the account's listing; those of members are not empty
 DEFAULT_CONFIG = FleetConfig()
 ACTIONS = ("stop", "destroy")

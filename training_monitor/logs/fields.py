@@ -67,7 +67,7 @@ _BATCH_OF_EPOCH = regex(
     r"[\s,;|:\-\[\])]{0,6}(?:mini-?)?batch(?:[_ ]?(?:idx|index|id|number|no))?\s{0,2}[:=#]?\s{0,3}\[?(\d{1,12})"
     r"(?![\w.%]|/\d|:\d|\s?(?:/|of)\s?\d)"
 )
-_BATCH_BEFORE_EPOCH = regex(r"\biters: ?(\d{1,12}), $")  # Informer and its heirs
+_BATCH_BEFORE_EPOCH = regex(r"\biters: ?(\d{1,12}), $")  # Informer, and projects derived from it
 # Bars of Keras 2 and 3, rich and ultralytics, which count within an epoch: count, total, remaining time
 _DRAWN_BARS = (
     regex(r"(?:^|\s)(\d{1,9})/(\d{1,9}) \[[=>. ]{1,80}\](?! - \d)()"),

@@ -44,7 +44,7 @@ _FEWEST_SAMPLES = 4  # samples of a log that suffice to show what its counter co
 _UNEVEN = 1.5  # steps by which the epochs of a job may differ
 LONGEST_ETA = 10 * 365 * 86_400.0  # seconds; a longer forecast is discarded
 _MOST_STEPS = 1e15
-_MOST_BEYOND = 1.05  # of the total: how far the last step may lie
+_MOST_BEYOND = 1.05  # of the total: the greatest step that can be the last one
 _SAME_UNIT = 0.02  # of an epoch: how far step and epochs may disagree and still count the same steps
 
 
@@ -325,7 +325,8 @@ def _step(progress: Progress, done: float | None) -> int | None:
 def _total(progress: Progress, step: int | None, done: float | None, epochs: int | None) -> int | None:
     """Return the steps of the job, or else those of all epochs if step and epochs count the same steps.
 
-    A total far below the step is another one, as that of an epoch; the last batch may lead a little beyond its own.
+    If the step is far beyond the printed total, that total counts something else, such as the steps of an epoch. The
+    last batch may end a little beyond the true total.
     """
     if (total := progress.total_steps) is not None:
         is_its_own = total > 0 and (step is None or step <= _MOST_BEYOND * total + 1)

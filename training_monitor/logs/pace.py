@@ -65,7 +65,7 @@ class LogPace:
             follow it: then the age of the log is not the age of its newest step.
         step_interval: usual seconds from one line with a new step to the next.
         step_time: seconds of a step at its usual best.
-        speed: the newest steps per second by the times in the log, pauses left out; None if it has too few of them.
+        speed: steps per second at the end of the log, by its times and without pauses; None if it has too few times.
     """
 
     progress: Progress = Progress()

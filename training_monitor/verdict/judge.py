@@ -413,7 +413,7 @@ def _worse(found: Verdict, verdict: str, reason: str) -> Verdict:
 
 
 def with_speed(progress: Progress, verdict: Verdict) -> Progress:
-    """Return the progress of a training that makes steps, with the observed speed if its log shows none, or another."""
+    """Return the progress of a training that makes steps; an observed speed replaces a missing or refuted one."""
     if not verdict.stall or verdict.state not in ("running", "slow"):
         return progress
     speed = _shown_speed(progress.steps_per_second, verdict.stall.signals)
@@ -421,7 +421,7 @@ def with_speed(progress: Progress, verdict: Verdict) -> Progress:
 
 
 def _shown_speed(printed: float | None, signals: Mapping[str, Any]) -> float | None:
-    """Return the printed speed, unless another one was seen."""
+    """Return the printed speed, or the observed speed if that differs or nothing was printed."""
     seen = signals.get("speed")
     return printed if printed and (not seen or is_same_speed(printed, seen)) else seen
 

@@ -172,9 +172,9 @@ def _pace(advances: Sequence[Advance]) -> float | None:
 
 
 def _speed(run: Run, pace: float | None, logged: Observation | None) -> float | None:
-    """Return the steps per second: as printed, unless the looks, or the times in the log, show another speed.
+    """Return the printed steps per second, unless the observed steps or the times in the log refute them.
 
-    What is printed may be the speed of parts of a step, or the time that several steps took.
+    A log may print the speed of micro-batches, or the time that several steps took.
     """
     printed, newest = run.last.seen.steps_per_second, run.advances[-_COMPARED:]
     if not run.by_step:

@@ -48,7 +48,7 @@ class Installation:
 
 
 def run(args: Namespace) -> int:
-    """Run the command; exit code 1 when a folder holds files that somebody edited."""
+    """Run the command; exit code 1 if a folder contains files that someone edited."""
     if args.force and args.install is None:
         args.parser.error("--force needs --install")
     if args.page and args.install is not None:
