@@ -7,6 +7,7 @@ threads are daemons, so that the program can exit while a machine hangs.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -23,6 +24,7 @@ MOST_THREADS, MOST_FOR_SILENT, LEAST_AT_WORK = 28, 12, 4
 USUAL_SECONDS, SLOW_SECONDS = 0.5, 2.0  # how long a look usually takes; from here on a look is slow
 LONGEST_BACKOFF = 300.0
 SHOW_SECONDS, SHOW_TIMES = 0.25, 10.0  # between two snapshots at least: seconds, and how many times the last one's
+BUSY, BUSY_SECONDS = 0.8, 0.05  # looks that used so much of a core, so long, do not wait for replies
 MORE_SECONDS = 1.0  # after which more threads are started past slow looks
 MOST_WORDS = 500  # characters of an unexpected error
 _LEAST_PAUSE = 0.05  # before the next round, after one that took longer than the interval
@@ -58,6 +60,7 @@ class Engine:
         self._listeners: list[Callable[[], None]] = []
         self._paused = self._changed = self._round_open = False
         self._next_round = self._show_next = -inf
+        self._begun, self._used = 0.0, 0.0  # since keys were added: the time, and CPU seconds of looks
         self._forced_at = inf  # monotonic time of the next forced round
         self._thread: threading.Thread | None = None
 
@@ -183,6 +186,7 @@ class Engine:
         """Start the looks that are due and have not run in this round."""
         keys = tuple(self.keys())
         with self._lock:
+            self._begun, self._used = time.monotonic(), 0.0
             self._schedule.add(keys, self.clock.monotonic())
         self._begin_looks()
 
@@ -202,7 +206,7 @@ class Engine:
 
     def _begin_looks(self) -> None:
         with self._lock:
-            threads = self._schedule.missing_threads(self.clock.monotonic())
+            threads = self._schedule.missing_threads(self.clock.monotonic(), self._most_at_work())
         if threads and not self.most_threads:
             return self._work()
         begun = sum(begin_thread(self._work, "look") is not None for _ in range(threads))
@@ -211,13 +215,18 @@ class Engine:
 
     def _work(self) -> None:
         """Look at keys until none is waiting."""
+        used = time.thread_time()
         while True:
             with self._lock:
-                key = None if self._closing.is_set() else self._schedule.take(self.clock.monotonic())
+                most, now = self._most_at_work(), self.clock.monotonic()
+                key = None if self._closing.is_set() else self._schedule.take(now, most)
             if key is None:
                 return
             answered = self._look(key)
             with self._idle:
+                self._used -= used
+                used = time.thread_time()
+                self._used += used
                 self._schedule.end(key, self.clock.monotonic(), answered=answered)
                 is_over = self._schedule.is_idle
                 if is_over:
@@ -225,6 +234,11 @@ class Engine:
             self._note_change()
             if is_over:
                 self._news.set()
+
+    def _most_at_work(self) -> int:
+        """Return how many threads are of use: one if looks do not wait. Others would take turns, a quarter dearer."""
+        took = time.monotonic() - self._begun
+        return 1 if took > BUSY_SECONDS and self._used > BUSY * took else self._schedule.most_threads
 
     def _look(self, key: str) -> bool:
         """Look at one key and return whether it answered. Never raises: one key must not end the looks at others."""
@@ -390,16 +404,21 @@ class Schedule:
         self._waiting[key] = now, number
         heappush(self._silent if self._is_silent(key) else self._others, (self._looked.get(key, -inf), number, key))
 
-    def missing_threads(self, now: float) -> int:
-        """Return how many more threads have something to do, and count them as started."""
-        at_work = self.threads - sum(now - since >= SLOW_SECONDS for since, _ in self._in_flight.values())
+    def missing_threads(self, now: float, most: int = MOST_THREADS) -> int:
+        """Return how many more threads have something to do, at most `most` of all, and count them as started."""
         wanted = LEAST_AT_WORK + ceil(len(self._asked) * USUAL_SECONDS / self.interval)
-        more = max(0, min(self.most_threads - self.threads, wanted - at_work, len(self._waiting)))
-        self.threads += more
-        return more
+        more = min(self.most_threads - self.threads, min(most, wanted) - self._at_work(now), len(self._waiting))
+        self.threads += max(0, more)
+        return max(0, more)
 
-    def take(self, now: float) -> str | None:
-        """Return the next key; None when there is none, and the thread counts as ended."""
+    def _at_work(self, now: float) -> int:
+        return self.threads - sum(now - since >= SLOW_SECONDS for since, _ in self._in_flight.values())
+
+    def take(self, now: float, most: int = MOST_THREADS) -> str | None:
+        """Return the next key; None when there is none, or more than `most` threads work: then the thread ends."""
+        if most < self.threads and most < self._at_work(now):
+            self.threads -= 1
+            return None
         silent = sum(was_silent for _, was_silent in self._in_flight.values())
         key, failing = self._first(self._others), self._first(self._silent)
         is_overdue = failing is not None and now - self._waiting[failing][0] >= self.interval

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import gc
-import sys
 from contextlib import suppress
 
 _ARENA_MAX = -8  # M_ARENA_MAX of glibc's malloc.h
 _COLLECT = 50_000, 20, 20  # see `gc.set_threshold`; with 10,000 members, a full collection about every 25 minutes
-_SWITCH_SECONDS = 0.02  # see `sys.setswitchinterval`; a key may wait that long while a look is read
 
 
 def prepare_for_long() -> None:
-    """Use few arenas of malloc (with glibc only), search rarely for cycles, and switch rarely between threads.
+    """Use few arenas of malloc (with glibc only), and search rarely for cycles.
 
     By default there are eight arenas for each core (`man mallopt`), and what one of many threads frees stays in its
     arena: in a quarter of an hour of `make soak`, 25 MB more. A look leaves next to nothing in cycles, and to search
-    all that is kept of thousands of members for them took a tenth of the time of the looks. A thread that waits for its
-    turn wakes after each switch interval, and with 28 threads and the usual 5 ms that took another tenth.
+    all that is kept of thousands of members for them took a tenth of the time of the looks.
     """
     import ctypes
 
     gc.set_threshold(*_COLLECT)
-    sys.setswitchinterval(_SWITCH_SECONDS)
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
 

@@ -242,6 +242,20 @@ def test_slow_members_get_threads_of_their_own() -> None:
     assert Schedule(10, threads=MOST_THREADS).missing_threads(0) == 0
 
 
+def test_where_one_thread_is_enough_the_others_end_but_for_those_that_wait_for_a_slow_look() -> None:
+    schedule = Schedule(10)
+    schedule.add([f"member {number}" for number in range(50)], 0)
+    started = schedule.missing_threads(0)
+    keys = [schedule.take(0) for _ in range(started)]
+    for key in keys[1:]:
+        schedule.end(str(key), 0.001, answered=True)
+    assert [schedule.take(0.001, 1) for _ in keys[2:]] == [None] * (started - 2)
+    assert schedule.threads == 2 and schedule.missing_threads(0.001, 1) == 0
+    assert schedule.take(0.001, 1) is None and schedule.threads == 1  # what the one left looks at does not take long
+    assert schedule.missing_threads(SLOW_SECONDS, 1) == 1 and schedule.take(SLOW_SECONDS, 1)
+    assert schedule.missing_threads(SLOW_SECONDS) == started - 1
+
+
 class Counter(Engine):
     """Counts looks at one thing; `fault` is raised by whatever takes in a failure."""
 
@@ -351,6 +365,22 @@ class Many(Engine):
 
     def judge(self) -> None:
         self.judged.set()
+
+
+def test_looks_that_never_wait_are_made_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(Many):
+        def look(self, key: str) -> None:
+            by.append(threading.get_ident())
+            time.sleep(0.001)  # lets the others run
+
+    by = list[int]()
+    Busy(SystemClock()).ask_all()
+    assert len(by) == 300 and len(set(by)) > 1
+    by.clear()
+    monkeypatch.setattr("training_monitor.core.engine.BUSY", -1.0)  # whatever they use of the processor is much
+    monkeypatch.setattr("training_monitor.core.engine.BUSY_SECONDS", 0.0)
+    Busy(SystemClock()).ask_all()
+    assert len(by) == 300 and len(set(by)) == 1
 
 
 class CountingClock(SystemClock):
