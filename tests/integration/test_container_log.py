@@ -155,6 +155,26 @@ def test_a_pod_that_there_is_not_is_answered_with_those_of_like_names(train: Pod
         assert done.returncode == 3 and f"did you mean k8s://default/{meant}?" in done.stderr, done
 
 
+def test_a_job_that_may_not_create_pods_is_answered_with_the_warnings_of_its_cluster(kube: KubernetesApi) -> None:
+    over = 'Error creating: pods "llm-x7k2p" is forbidden: exceeded quota: gpus, requested: nvidia.com/gpu=8'
+    for number, (kind, name, reason, message) in enumerate(
+        [
+            ("Job", "llm", "FailedCreate", over),
+            ("Job", "llm", "FailedCreate", over),
+            ("Pod", "llm", "BackOff", "of a pod"),
+            ("Job", "llm-eval", "FailedCreate", "of another job"),
+        ]
+    ):
+        metadata = {"name": f"{name}.{number}", "namespace": "default"}
+        about = {"kind": kind, "name": name, "namespace": "default"}
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": about, "type": "Warning"}
+        kube.events.append({**event, "reason": reason, "message": message})
+    for typed in ("llm", "llm-x7k2p"):
+        done = run_command("check", typed)
+        assert done.returncode == 3 and done.stderr.count(f"job llm: FailedCreate: {over}") == 1, done
+        assert "of another job" not in done.stderr and "of a pod" not in done.stderr, done
+
+
 @pytest.fixture(params=[{"trainer": 1}, {}], ids=["with GPUs", "without"])
 def meshed(kube: KubernetesApi, request: pytest.FixtureRequest) -> Iterator[Pod]:
     """A pod whose training runs behind a sidecar."""

@@ -173,8 +173,8 @@ def _suggest_target(args: Namespace, status: int) -> None:
         if is_missing:
             from training_monitor.targets.target import parse_target
 
-            for job in parse_target(target, namespace=args.namespace).find_suspended():
-                hint(f"{job} is suspended, and has no pods until it is resumed, or admitted by its queue")
+            for reason in parse_target(target, namespace=args.namespace).explain_no_pods():
+                hint(reason)
 
 
 def _refuse_defect(error: Exception, args: Namespace) -> int:

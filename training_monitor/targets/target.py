@@ -149,8 +149,8 @@ class Target(PublicValue):
         """Return the other pods of its training. Raises CommandError if they could not be queried."""
         return tuple(pod for pod in self.find_pods_of_training(transport, timeout) if pod.name != self.name)
 
-    def find_suspended(self, transport: Transport | None = None) -> tuple[str, ...]:
-        """Return the jobs of the cluster that have its name and are suspended, so that they have no pods."""
+    def explain_no_pods(self, transport: Transport | None = None) -> tuple[str, ...]:
+        """Return why jobs of its name have no pods: they are suspended, or the cluster warns of them (over quota)."""
         return ()
 
     def find_replacement(

@@ -123,11 +123,13 @@ def test_a_job_without_pods_may_be_suspended_whatever_kinds_the_cluster_lacks() 
     transport = FakeTransport(lambda script: ("", 0))
 
     def get(words: tuple[str, ...], _: str | None) -> CommandResult:
-        lacks = "" if words[2] in said else "error: the server doesn't have a resource type"
-        return CommandResult(words, int(bool(lacks)), said.get(words[2], ""), lacks, 0.0)
+        lacks = "" if words[4] in said else "error: the server doesn't have a resource type"
+        return CommandResult(words, int(bool(lacks)), said.get(words[4], ""), lacks, 0.0)
 
     transport.register(("kubectl", "get"), get)
     for pod in ("llm", "llm-worker-12", "llm-launcher-x7k2p", "llm-x7k2p", "llm-0-x7k2p", "llm-head-x7k2p"):
-        assert parse_target(f"k8s://ml/{pod}").find_suspended(transport) == ("job llm", "tfjob llm"), pod
-    assert parse_target("k8s://ml/llm-x").find_suspended(transport) == ("jaxjob llm-x",)
-    assert parse_target("ssh://host").find_suspended(transport) == ()
+        told = parse_target(f"k8s://ml/{pod}").explain_no_pods(transport)
+        assert [each.partition(" is suspended")[0] for each in told] == ["job llm", "tfjob llm"], pod
+    [told] = parse_target("k8s://ml/llm-x").explain_no_pods(transport)
+    assert told == "jaxjob llm-x is suspended, and has no pods until it is resumed, or admitted by its queue"
+    assert parse_target("ssh://host").explain_no_pods(transport) == ()

@@ -45,6 +45,12 @@ _MAY_BE_SUSPENDED = (
     "trainjobs.trainer.kubeflow.org",
     *(f"{each}jobs.kubeflow.org" for each in ("pytorch", "tf", "jax", "paddle", "xgboost", "mpi")),
 )
+_SUSPENDED = 'jsonpath={range .items[*]}{.metadata.name} {.spec.suspend}{.spec.runPolicy.suspend}{"\\n"}{end}'
+_EVENTS = (
+    r'jsonpath={range .items[*]}{.involvedObject.kind}{"\t"}{.involvedObject.name}{"\t"}{.reason}{"\t"}{.message}{"\n"}'
+    "{end}"
+)
+_MOST_TOLD = 5
 _OF_POD = regex(  # what a pod's name has behind that of its job: a replica of Kubeflow, an index, what is drawn by lot
     r"(?:-(?:launcher|head|(?:master|worker|chief|ps|evaluator)-\d+|\d+))?(?:-[a-z0-9]{5})?$"
 )
@@ -196,23 +202,27 @@ class PodTarget(Target):
         replaced = find_replaced(pods)
         return tuple(pod for pod in pods if pod.name not in replaced or pod.name == self.name)
 
-    def find_suspended(self, transport: Transport | None = None) -> tuple[str, ...]:
+    def explain_no_pods(self, transport: Transport | None = None) -> tuple[str, ...]:
         from training_monitor.targets.asking import side_by_side
 
         names = (self.name, _OF_POD.sub("", self.name, count=1) or self.name)  # of two kubectl makes a list
-        said = 'jsonpath={range .items[*]}{.metadata.name} {.spec.suspend}{.spec.runPolicy.suspend}{"\\n"}{end}'
-        words = (*names, "-n", self.namespace, "--ignore-not-found", "-o", said)
-        calls = [
-            partial(self._kubectl, "get", kind, *words, transport=transport, timeout=_SECONDS)
-            for kind in _MAY_BE_SUSPENDED
-        ]
-        answers = zip(_MAY_BE_SUSPENDED, side_by_side(calls))
-        return tuple(
-            f"{kind.partition('.')[0].removesuffix('s')} {name}"
-            for kind, answer in answers
-            for name in dict.fromkeys(names)
-            if isinstance(answer, CommandResult) and [name, "true"] in map(str.split, answer.stdout.splitlines())
+        get = partial(self._kubectl, "get", "-n", self.namespace, transport=transport, timeout=_SECONDS)
+        calls = [partial(get, kind, *names, "--ignore-not-found", "-o", _SUSPENDED) for kind in _MAY_BE_SUSPENDED]
+        calls.append(partial(get, "events", "--field-selector", "type!=Normal", "-o", _EVENTS))
+        *suspended, events = (
+            answer.stdout.splitlines() if isinstance(answer, CommandResult) else [] for answer in side_by_side(calls)
         )
+        told = [
+            f"{kind.partition('.')[0].removesuffix('s')} {name} is suspended, and has no pods until it is resumed, or "
+            "admitted by its queue"
+            for kind, lines in zip(_MAY_BE_SUSPENDED, suspended, strict=True)
+            for name in dict.fromkeys(names)
+            if [name, "true"] in map(str.split, lines)
+        ]
+        for kind, name, reason, message in (line.split("\t", 3) for line in events if line.count("\t") >= 3):
+            if kind != "Pod" and name in names:
+                told.append(f"{kind.lower()} {name}: {reason}: {message}")
+        return tuple(dict.fromkeys(told))[:_MOST_TOLD]
 
     def find_replacement(
         self, labels: Mapping[str, str], transport: Transport | None, ended_at: float | None = None
