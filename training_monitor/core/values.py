@@ -36,7 +36,7 @@ class Observation(PublicValue):
         log_age: seconds since the last write to its log. step_age: seconds since its newest step was logged.
         step_interval: the usual number of seconds between log lines with a step. step_time: median seconds per step of
             the fastest third of its steps. step_interval and step_time are computed from the times and rates in its
-            log.
+            log. logged_speed: steps per second at the end of the log, by its times alone.
         file_age: seconds since the last write to the newest file in its checkpoint folder.
         cpu_seconds, written_bytes: CPU time of its processes, and bytes written by them, since they started. Child
             processes that have ended are included. cpu_cores, write_rate: the same values per second, measured during
@@ -102,6 +102,7 @@ class Observation(PublicValue):
     suspended: tuple[int, ...] = ()
     unseen_output: bool = False
     bar_held: bool = False
+    logged_speed: float | None = None
 
 
 ProgressSample = Observation  # the earlier public name

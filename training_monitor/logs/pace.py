@@ -65,7 +65,8 @@ class LogPace:
             follow it: then the age of the log is not the age of its newest step.
         step_interval: usual seconds from one line with a new step to the next.
         step_time: seconds of a step at its usual best.
-        speed: steps per second at the end of the log, by its times and without pauses; None if it has too few times.
+        logged_speed: steps per second at the end of the log, by its times and without pauses; None if it has too few
+            times.
     """
 
     progress: Progress = Progress()
@@ -73,7 +74,7 @@ class LogPace:
     step_lag: float | None = None
     step_interval: float | None = None
     step_time: float | None = None
-    speed: float | None = None
+    logged_speed: float | None = None
 
 
 class _Line(NamedTuple):
@@ -127,7 +128,7 @@ def read_log_pace(text: str) -> LogPace:
         step_lag=_lag(steps, behind),
         step_interval=_usual(_intervals(steps)),
         step_time=_best_step_time(steps, measured),
-        speed=1.0 / median(measured[-_NEWEST:]) if len(measured) >= _FEWEST_MEASURED else None,
+        logged_speed=1.0 / median(measured[-_NEWEST:]) if len(measured) >= _FEWEST_MEASURED else None,
     )
 
 

@@ -412,8 +412,9 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
     """
     view, log, evidence, is_running = look.view, look.log, look.evidence, look.is_running
     pace = read_log_pace(text) if first and text else LogPace()
-    if pace.speed and not (progress.steps_per_second and is_same_speed(progress.steps_per_second, pace.speed)):
-        progress = replace(progress, steps_per_second=pace.speed)
+    speed, printed = pace.logged_speed, progress.steps_per_second
+    if speed and not (printed and is_same_speed(printed, speed)):
+        progress = replace(progress, steps_per_second=speed)
     utilization, power = gpu_load(look.gpus)
     log_age = view.log_age if view else log.age if log else None
     ages = [look.file_age, *(each.age for each in look.checkpoints or ())]

@@ -13,6 +13,7 @@ was watched again for a while. A falling step is a restart: its start-up and war
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -128,7 +129,7 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
     is_stall, (pause, limit, doubt, _) = is_stall or earlier is not None, earlier or found
     pace, logged = _pace(run.advances), _logged(run)
     speed = _speed(run, pace, logged)
-    usual = _logged_step_time(run, speed, logged)
+    usual = _logged_step_time(run, logged)
     slow = find_slowdown([each for each in run.advances if each.end > warm], usual, policy)
     readings = [(each.at, eta) for each in run.looks if (eta := each.seen.eta_seconds) is not None]
     stepping = [each for each in run.advances if each.end > (run.first_step_at or run.began) + policy.warmup_seconds]
@@ -171,7 +172,7 @@ def _pace(advances: Sequence[Advance]) -> float | None:
     return None
 
 
-def _speed(run: Run, pace: float | None, logged: Observation | None) -> float | None:
+def _speed(run: Run, pace: float | None, logged: Look | None) -> float | None:
     """Return the printed steps per second, unless the observed steps or the times in the log refute them.
 
     A log may print the speed of micro-batches, or the time that several steps took.
@@ -180,7 +181,7 @@ def _speed(run: Run, pace: float | None, logged: Observation | None) -> float | 
     if not run.by_step:
         return printed
     if pace is None or len(newest) < _FEWEST_COMPARED:
-        told = logged.steps_per_second if logged else None
+        told = logged.seen.logged_speed if logged else None
         if printed and (not told or is_same_speed(printed, told)):
             return printed
         return 1.0 / pace if pace else told
@@ -192,19 +193,26 @@ def _speed(run: Run, pace: float | None, logged: Observation | None) -> float | 
     return printed if is_seen or any(is_same_speed(printed, each) for each in speeds) else usual
 
 
-def _logged(run: Run) -> Observation | None:
+def _logged(run: Run) -> Look | None:
     """Return the newest look that read the times in the log."""
-    return next((each.seen for each in reversed(run.looks) if each.seen.step_time is not None), None)
+    return next((each for each in reversed(run.looks) if each.seen.step_time is not None), None)
 
 
-def _logged_step_time(run: Run, speed: float | None, logged: Observation | None) -> float | None:
-    """Return the usual seconds of a step by the log; None if it still prints the speed that the looks refute."""
-    printed = run.last.seen.steps_per_second
+def _logged_step_time(run: Run, logged: Look | None) -> float | None:
+    """Return the usual seconds of a step by the log; None if only prints give it, and the steps seen then refute those.
+
+    An average since the start that counts the steps before a resume is near the true speed at last: steps seen later
+    confirm nothing.
+    """
     if logged is None or not run.by_step:
         return None
-    is_refuted = printed and speed and not is_same_speed(printed, speed)
-    is_as_printed = printed and logged.steps_per_second and is_same_speed(printed, logged.steps_per_second)
-    return None if is_refuted and is_as_printed else logged.step_time
+    if logged.seen.logged_speed is not None:
+        return logged.seen.step_time
+    at = bisect_right(run.advances, logged.at, key=lambda each: each.end)
+    compared = run.advances[max(0, at - _COMPARED) : at + _COMPARED]
+    printed = [(each.printed or logged.seen.steps_per_second, 1.0 / each.step_time) for each in compared]
+    confirmed = sum(speed is None or is_same_speed(speed, seen) for speed, seen in printed)
+    return logged.seen.step_time if 2 * confirmed >= len(printed) else None
 
 
 def _steps_left(run: Run, pace: float | None) -> float | None:

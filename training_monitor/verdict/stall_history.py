@@ -63,11 +63,12 @@ class Move:
 
 @dataclass(slots=True)
 class Advance:
-    """The time from one seen step (or fraction of an epoch) to the next."""
+    """The time from one seen step (or fraction of an epoch) to the next, and the steps per second printed there."""
 
     begin: float
     end: float
     steps: float
+    printed: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -179,7 +180,7 @@ def _add_progress(run: Run, before: Look | None, look: Look, place: float) -> No
         steps, is_watched = place - (run.position or 0.0), _is_watched(run)
         usual = _usual_step_time(run) if is_watched and age is None and look.seen.log_age is None else None
         if is_watched and made > run.position_at:
-            run.advances.append(Advance(run.position_at, made, steps))
+            run.advances.append(Advance(run.position_at, made, steps, look.seen.steps_per_second))
         _move(run, made)
         if usual is not None:
             run.since = min(made, max(earliest, run.position_at + steps * usual))

@@ -152,11 +152,11 @@ def test_the_speed_is_that_of_the_times_in_the_log() -> None:
         lines = (f"2026-11-22 {at(round(now))} step {10 * each}/9000 8 it/s\n" for each, now in enumerate(times))
         return "".join(lines)
 
-    assert read_log_pace(log([1.0] * 30)).speed == pytest.approx(1.0)
-    assert read_log_pace(log([1.0] * 30 + [3.0] * 10)).speed == pytest.approx(1 / 3)  # the newest
-    assert read_log_pace(log([1.0, 1.0, 60.0] * 10)).speed == pytest.approx(1.0)  # without the pauses
-    assert read_log_pace(log([1.0] * 2)).speed is None
-    assert read_log_pace("".join(f"step {each}/9000 8 it/s\n" for each in range(40))).speed is None
+    assert read_log_pace(log([1.0] * 30)).logged_speed == pytest.approx(1.0)
+    assert read_log_pace(log([1.0] * 30 + [3.0] * 10)).logged_speed == pytest.approx(1 / 3)  # the newest
+    assert read_log_pace(log([1.0, 1.0, 60.0] * 10)).logged_speed == pytest.approx(1.0)  # without the pauses
+    assert read_log_pace(log([1.0] * 2)).logged_speed is None
+    assert read_log_pace("".join(f"step {each}/9000 8 it/s\n" for each in range(40))).logged_speed is None
 
 
 STEPS = "step 88/900 loss 1.2\nstep 89/900 loss 1.1\n"

@@ -37,7 +37,9 @@ def test_the_times_in_a_log_outrank_the_speed_that_it_prints(printed: str) -> No
     text = "".join(lines)
     look = Look(log=NewLog(text, None))
     seen = observation_of(look, look.read_progress(), text, NOW, first=True)
-    assert seen.steps_per_second == pytest.approx(1.0) and seen.eta_seconds == pytest.approx(6000 - 29 * 60)
+    assert seen.steps_per_second == seen.logged_speed == pytest.approx(1.0) and seen.eta_seconds == pytest.approx(
+        6000 - 29 * 60
+    )
 
 
 def test_what_the_job_its_gpus_and_its_checkpoints_show_is_put_together() -> None:

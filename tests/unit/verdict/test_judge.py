@@ -123,7 +123,7 @@ def test_pauses_between_steps_do_not_refute_a_printed_speed() -> None:
 
 def test_a_speed_by_the_times_in_the_log_holds_until_the_steps_were_seen() -> None:
     run = Watched(1.0, total_steps=100_000, log_age=0.0)
-    run.look(step=100, steps_per_second=1.0, step_time=0.9)  # by the log's own times
+    run.look(step=100, steps_per_second=1.0, logged_speed=1.0, step_time=0.9)  # by the log's own times
     run.look(step=101, steps_per_second=4.0)
     assert speeds(run) == [1.0, 1.0]
 
@@ -135,6 +135,26 @@ def test_a_run_is_not_slow_because_its_log_always_printed_more_than_it_made() ->
     slow = Watched(total_steps=100_000)
     slow.look(**BUSY, steps_per_second=4.0, step_time=0.25)
     assert slow.train(30 * MINUTE, steps_per_second=1.0).verdicts[-1].state == "slow"  # as it prints itself
+
+
+def test_an_average_that_counts_the_steps_before_a_resume_makes_no_run_slow() -> None:
+    run = Watched(total_steps=100_000, log_age=0.0)
+    run.look(**BUSY, step=5000, steps_per_second=80.0, step_time=0.01)
+    for _ in range(400):  # made 1 step per second, at last near the average
+        seconds = run.now - START
+        run.look(**BUSY, step=5000 + int(seconds), steps_per_second=(5000 + seconds) / seconds)
+    assert run.looks[-1].steps_per_second and run.looks[-1].steps_per_second < 1.5
+    assert run.states <= {"starting", "running"}
+
+
+def test_a_run_is_slow_by_its_log_at_every_look_that_reads_the_log_anew() -> None:
+    slow = Watched(60.0, total_steps=100_000, step_time=0.25)
+    assert slow.train(30 * MINUTE, steps_per_second=1.0).verdicts[-1].state == "slow"
+    timed = Watched(60.0, total_steps=100_000)
+    timed.look(**BUSY, steps_per_second=4.0, logged_speed=4.0, step_time=0.25)  # and slow since that look
+    assert timed.train(30 * MINUTE, steps_per_second=4.0).verdicts[-1].state == "slow"
+    refuted = Watched(60.0, total_steps=100_000, step_time=0.25)
+    assert refuted.train(30 * MINUTE, steps_per_second=4.0).states == {"running"}
 
 
 # ---------------------------------------------------------------- pauses that are no hang
