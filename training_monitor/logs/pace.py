@@ -112,7 +112,7 @@ def read_log_pace(text: str) -> LogPace:
         if piece:
             reader.read(piece, of_piece)
         is_progress = reader.progress is not before
-        times = _times(raw, shape, is_progress=is_progress)
+        times = _times(raw, shape, reader.progress if is_progress else None)
         line = _step_line(number, reader.progress, times) if is_progress else None
         if line is not None and (not steps or line.position != steps[-1].position):
             steps.append(line)
@@ -132,12 +132,13 @@ def read_log_pace(text: str) -> LogPace:
     )
 
 
-def _times(raw: str, shape: bytes, *, is_progress: bool) -> tuple[LogTime, ...]:
-    """Return the timestamp of a line and the elapsed time of the job's bar in it."""
+def _times(raw: str, shape: bytes, progress: Progress | None) -> tuple[LogTime, ...]:
+    """Return the timestamp of a line and, if it shows progress, the elapsed time of its bar; each epoch has its own."""
     written = read_time(raw) if _may_have_time(raw, shape) else None
-    elapsed = _ELAPSED.findall(raw[-2000:]) if is_progress else None
-    bar = parse_duration(elapsed[-1]) if elapsed else None
-    return tuple(each for each in (written, None if bar is None else LogTime("bar", bar)) if each is not None)
+    elapsed = _ELAPSED.findall(raw[-2000:]) if progress else None
+    seconds = parse_duration(elapsed[-1]) if elapsed else None
+    kind = "bar" if progress is None or progress.epoch_step is None else f"bar of epoch {progress.epoch}"
+    return tuple(each for each in (written, None if seconds is None else LogTime(kind, seconds)) if each is not None)
 
 
 def _step_line(number: int, progress: Progress, times: tuple[LogTime, ...]) -> _Line | None:

@@ -159,6 +159,14 @@ def test_the_speed_is_that_of_the_times_in_the_log() -> None:
     assert read_log_pace("".join(f"step {each}/9000 8 it/s\n" for each in range(40))).logged_speed is None
 
 
+def test_the_bars_of_two_epochs_share_no_clock() -> None:
+    ends = (f"Epoch {each}/20: 100%|##| 100/100 [02:{7 * each:02d}<00:00, 0.8it/s]\n" for each in range(1, 9))
+    assert read_log_pace("".join(ends)).logged_speed is None
+    places = ((epoch, done) for epoch in range(1, 5) for done in range(1, 51))
+    bars = (f"Epoch {epoch}/20: {2 * done}%|##| {done}/50 [00:{done:02d}<01:00, 4it/s]\n" for epoch, done in places)
+    assert read_log_pace("".join(bars)).logged_speed == pytest.approx(1.0)
+
+
 STEPS = "step 88/900 loss 1.2\nstep 89/900 loss 1.1\n"
 
 
