@@ -413,8 +413,8 @@ def _worse(found: Verdict, verdict: str, reason: str) -> Verdict:
 
 
 def with_speed(progress: Progress, verdict: Verdict) -> Progress:
-    """Return the progress of a training that makes steps; an observed speed replaces a missing or refuted one."""
-    if not verdict.stall or verdict.state not in ("running", "slow"):
+    """Return the progress with the observed speed in place of a refuted one, or of a missing one if it makes steps."""
+    if not verdict.stall or not (progress.steps_per_second or verdict.state in ("running", "slow")):
         return progress
     speed = _shown_speed(progress.steps_per_second, verdict.stall.signals)
     return progress if speed == progress.steps_per_second else replace(progress, steps_per_second=speed)

@@ -121,6 +121,13 @@ def test_pauses_between_steps_do_not_refute_a_printed_speed() -> None:
     assert set(speeds(run)) == {1.0}
 
 
+def test_a_refuted_speed_is_shown_in_no_state() -> None:
+    run = Watched(10.0, total_steps=100_000).train(MINUTE, steps_per_second=8.0)
+    run.wait(60 * MINUTE, steps_per_second=8.0)
+    assert run.states == {"running", "unknown", "stalled"} and set(speeds(run)[4:]) == {1.0}
+    assert with_speed(Progress(), run.verdicts[-1]).steps_per_second is None  # it makes no steps at present
+
+
 def test_a_speed_by_the_times_in_the_log_holds_until_the_steps_were_seen() -> None:
     run = Watched(1.0, total_steps=100_000, log_age=0.0)
     run.look(step=100, steps_per_second=1.0, logged_speed=1.0, step_time=0.9)  # by the log's own times
