@@ -209,6 +209,7 @@ class Job:
         }
         if self.knows_rates and len(self.step_lines) > 5:
             values |= {"step_interval": self.every * self.step_time, "step_time": self.step_time * self.told_best}
+            values["logged_speed"] = 1 / self.pace if self.pace > 0 else None
         return values
 
     def gpu(self, when: float) -> tuple[float | None, float | None]:
