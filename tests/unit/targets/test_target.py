@@ -123,8 +123,8 @@ def test_a_job_without_pods_may_be_suspended_whatever_kinds_the_cluster_lacks() 
     transport = FakeTransport(lambda script: ("", 0))
 
     def get(words: tuple[str, ...], _: str | None) -> CommandResult:
-        lacks = "" if words[4] in said else "error: the server doesn't have a resource type"
-        return CommandResult(words, int(bool(lacks)), said.get(words[4], ""), lacks, 0.0)
+        lacks = "" if words[2] in said else "error: the server doesn't have a resource type"
+        return CommandResult(words, int(bool(lacks)), said.get(words[2], ""), lacks, 0.0)
 
     transport.register(("kubectl", "get"), get)
     for pod in ("llm", "llm-worker-12", "llm-launcher-x7k2p", "llm-x7k2p", "llm-0-x7k2p", "llm-head-x7k2p"):

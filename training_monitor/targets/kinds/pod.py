@@ -46,6 +46,7 @@ _MAY_BE_SUSPENDED = (
     *(f"{each}jobs.kubeflow.org" for each in ("pytorch", "tf", "jax", "paddle", "xgboost", "mpi")),
 )
 _SUSPENDED = 'jsonpath={range .items[*]}{.metadata.name} {.spec.suspend}{.spec.runPolicy.suspend}{"\\n"}{end}'
+_WARNINGS = ("events", "--field-selector", "type!=Normal")
 _EVENTS = (
     r'jsonpath={range .items[*]}{.involvedObject.kind}{"\t"}{.involvedObject.name}{"\t"}{.reason}{"\t"}{.message}{"\n"}'
     "{end}"
@@ -206,9 +207,9 @@ class PodTarget(Target):
         from training_monitor.targets.asking import side_by_side
 
         names = (self.name, _OF_POD.sub("", self.name, count=1) or self.name)  # of two kubectl makes a list
-        get = partial(self._kubectl, "get", "-n", self.namespace, transport=transport, timeout=_SECONDS)
-        calls = [partial(get, kind, *names, "--ignore-not-found", "-o", _SUSPENDED) for kind in _MAY_BE_SUSPENDED]
-        calls.append(partial(get, "events", "--field-selector", "type!=Normal", "-o", _EVENTS))
+        get = partial(self._get, transport=transport, timeout=_SECONDS)
+        calls = [partial(get, kind, *names, "--ignore-not-found", form=_SUSPENDED) for kind in _MAY_BE_SUSPENDED]
+        calls.append(partial(get, *_WARNINGS, form=_EVENTS))
         *suspended, events = (
             answer.stdout.splitlines() if isinstance(answer, CommandResult) else [] for answer in side_by_side(calls)
         )
@@ -282,14 +283,16 @@ class PodTarget(Target):
         return None
 
     def get_warnings(self, transport: Transport | None, timeout: float) -> str:
-        result = self._get("events", "--field-selector", "type!=Normal", transport=transport, timeout=timeout)
+        result = self._get(*_WARNINGS, transport=transport, timeout=timeout)
         if result.exit_code != 0:
             raise explain_failure(result, f"namespace {self.namespace}")
         return result.stdout
 
-    def _get(self, kind: str, *words: str, transport: Transport | None, timeout: float) -> CommandResult:
-        """Run `kubectl get KIND WORDS -o json` in its namespace. Raises CommandError if it could not be run."""
-        words = (kind, "-n", self.namespace, *words, "-o", "json")
+    def _get(
+        self, kind: str, *words: str, transport: Transport | None, timeout: float, form: str = "json"
+    ) -> CommandResult:
+        """Run `kubectl get KIND WORDS -o FORM` in its namespace. Raises CommandError if it could not be run."""
+        words = (kind, "-n", self.namespace, *words, "-o", form)
         return self._kubectl("get", *words, transport=transport, timeout=timeout)
 
     def _kubectl(self, *words: str, transport: Transport | None, timeout: float) -> CommandResult:
