@@ -134,11 +134,12 @@ def read_log_pace(text: str) -> LogPace:
 
 def _times(raw: str, shape: bytes, progress: Progress | None) -> tuple[LogTime, ...]:
     """Return the timestamp of a line and, if it shows progress, the elapsed time of its bar; each epoch has its own."""
-    written = read_time(raw) if _may_have_time(raw, shape) else None
-    elapsed = _ELAPSED.findall(raw[-2000:]) if progress else None
-    seconds = parse_duration(elapsed[-1]) if elapsed else None
-    kind = "bar" if progress is None or progress.epoch_step is None else f"bar of epoch {progress.epoch}"
-    return tuple(each for each in (written, None if seconds is None else LogTime(kind, seconds)) if each is not None)
+    times = [read_time(raw)] if _may_have_time(raw, shape) else []
+    if progress and (elapsed := _ELAPSED.findall(raw[-2000:])):
+        kind = "bar" if progress.epoch_step is None else f"bar of epoch {progress.epoch}"
+        seconds = parse_duration(elapsed[-1])
+        times.append(None if seconds is None else LogTime(kind, seconds))
+    return tuple(each for each in times if each is not None)
 
 
 def _step_line(number: int, progress: Progress, times: tuple[LogTime, ...]) -> _Line | None:
