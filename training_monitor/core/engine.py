@@ -24,7 +24,7 @@ MOST_THREADS, MOST_FOR_SILENT, LEAST_AT_WORK = 28, 12, 4
 USUAL_SECONDS, SLOW_SECONDS = 0.5, 2.0  # how long a look usually takes; from here on a look is slow
 LONGEST_BACKOFF = 300.0
 SHOW_SECONDS, SHOW_TIMES = 0.25, 10.0  # between two snapshots at least: seconds, and how many times the last one's
-BUSY, BUSY_SECONDS = 0.8, 0.01  # looks that used so much of a core, so long, do not wait for replies
+BUSY, BUSY_SECONDS = 0.8, 0.01  # looks that used this share of a core for so many seconds never wait
 MORE_SECONDS = 1.0  # after which more threads are started past slow looks
 MOST_WORDS = 500  # characters of an unexpected error
 _LEAST_PAUSE = 0.05  # before the next round, after one that took longer than the interval
@@ -236,7 +236,7 @@ class Engine:
                 self._news.set()
 
     def _most_at_work(self) -> int:
-        """Return how many threads are of use: one if looks do not wait. Others would take turns, a quarter dearer."""
+        """Return how many threads are useful: one if no look waits. More would only take turns, at a quarter more."""
         took = time.monotonic() - self._begun
         return 1 if took > BUSY_SECONDS and self._used > BUSY * took else self._schedule.most_threads
 
@@ -405,7 +405,7 @@ class Schedule:
         heappush(self._silent if self._is_silent(key) else self._others, (self._looked.get(key, -inf), number, key))
 
     def missing_threads(self, now: float, most: int = MOST_THREADS) -> int:
-        """Return how many more threads have something to do, at most `most` of all, and count them as started."""
+        """Return how many more threads are useful so that at most `most` work, and count them as started."""
         wanted = LEAST_AT_WORK + ceil(len(self._asked) * USUAL_SECONDS / self.interval)
         more = min(self.most_threads - self.threads, min(most, wanted) - self._at_work(now), len(self._waiting))
         self.threads += max(0, more)
@@ -415,7 +415,7 @@ class Schedule:
         return self.threads - sum(now - since >= SLOW_SECONDS for since, _ in self._in_flight.values())
 
     def take(self, now: float, most: int = MOST_THREADS) -> str | None:
-        """Return the next key; None when there is none, or more than `most` threads work: then the thread ends."""
+        """Return the next key; None ends the thread: there is no key for it, or more than `most` threads work."""
         if most < self.threads and most < self._at_work(now):
             self.threads -= 1
             return None

@@ -199,10 +199,10 @@ def _logged(run: Run) -> Look | None:
 
 
 def _logged_step_time(run: Run, logged: Look | None) -> float | None:
-    """Return the usual seconds of a step by the log; None if only prints give it, and the steps seen then refute those.
+    """Return the usual seconds of a step by the log; None if only printed speeds give it, and seen steps refute these.
 
-    An average since the start that counts the steps before a resume is near the true speed at last: steps seen later
-    confirm nothing.
+    After a resume, an average that also counts the steps before it approaches the true speed in the end. So only the
+    steps seen around the look that read the log can confirm what it printed then.
     """
     if logged is None or not run.by_step:
         return None
@@ -210,9 +210,9 @@ def _logged_step_time(run: Run, logged: Look | None) -> float | None:
         return logged.seen.step_time
     at = bisect_right(run.advances, logged.at, key=lambda each: each.end)
     compared = run.advances[max(0, at - _COMPARED) : at + _COMPARED]
-    printed = [(each.printed or logged.seen.steps_per_second, 1.0 / each.step_time) for each in compared]
-    confirmed = sum(speed is None or is_same_speed(speed, seen) for speed, seen in printed)
-    return logged.seen.step_time if 2 * confirmed >= len(printed) else None
+    speeds = [(each.printed or logged.seen.steps_per_second, 1.0 / each.step_time) for each in compared]
+    confirmed = sum(printed is None or is_same_speed(printed, seen) for printed, seen in speeds)
+    return logged.seen.step_time if 2 * confirmed >= len(speeds) else None
 
 
 def _steps_left(run: Run, pace: float | None) -> float | None:

@@ -251,7 +251,7 @@ def test_where_one_thread_is_enough_the_others_end_but_for_those_that_wait_for_a
         schedule.end(str(key), 0.001, answered=True)
     assert [schedule.take(0.001, 1) for _ in keys[2:]] == [None] * (started - 2)
     assert schedule.threads == 2 and schedule.missing_threads(0.001, 1) == 0
-    assert schedule.take(0.001, 1) is None and schedule.threads == 1  # what the one left looks at does not take long
+    assert schedule.take(0.001, 1) is None and schedule.threads == 1  # its look is not slow yet
     assert schedule.missing_threads(SLOW_SECONDS, 1) == 1 and schedule.take(SLOW_SECONDS, 1)
     assert schedule.missing_threads(SLOW_SECONDS) == started - 1
 

@@ -69,7 +69,7 @@ def test_the_speed_comes_before_what_the_log_says() -> None:
     assert seconds(step=50, total_steps=100, steps_per_second=2.0, runtime_seconds=9.0) == 25.0
     assert seconds(eta_seconds=12.0) == 12.0
     assert seconds(step=102, total_steps=100, steps_per_second=2.0) == 0.0  # past its last step
-    assert seconds(step=120, total_steps=100, steps_per_second=2.0) is None  # the total of something else
+    assert seconds(step=120, total_steps=100, steps_per_second=2.0) is None  # not the total of these steps
     for verdict in (SLOW, RUNS):
         assert seconds(eta_seconds=60.0, verdict=verdict) == 60.0
 

@@ -125,7 +125,7 @@ def test_a_refuted_speed_is_shown_in_no_state() -> None:
     run = Watched(10.0, total_steps=100_000).train(MINUTE, steps_per_second=8.0)
     run.wait(60 * MINUTE, steps_per_second=8.0)
     assert run.states == {"running", "unknown", "stalled"} and set(speeds(run)[4:]) == {1.0}
-    assert with_speed(Progress(), run.verdicts[-1]).steps_per_second is None  # it makes no steps at present
+    assert with_speed(Progress(), run.verdicts[-1]).steps_per_second is None  # it is not making steps
 
 
 def test_a_speed_by_the_times_in_the_log_holds_until_the_steps_were_seen() -> None:
