@@ -388,6 +388,13 @@ def test_ncclras_is_asked_twice_for_json_at_the_address_of_the_training(
     assert calls == ["-f json -t 2 -h ::1 -p 28031"] * 2
 
 
+def test_ncclras_is_told_no_address_where_no_training_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_program(tmp_path / "tools", "ncclras", f"echo \"$*\" >>'{tmp_path}/calls'; echo '{ras(8)}'")
+    monkeypatch.setenv("PATH", f"{tmp_path}/tools:{os.environ['PATH']}")
+    [answer] = ask("local", question("ncclras"))
+    assert answer.known and (tmp_path / "calls").read_text().splitlines() == ["-f json -t 2"] * 2
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("script", ["echo 'Usage: ncclras' >&2; exit 1", "echo 'Job summary'"])
 def test_an_older_ncclras_or_none_says_nothing(shell: str, script: str, tmp_path: Path) -> None:

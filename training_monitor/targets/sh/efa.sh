@@ -23,13 +23,14 @@ look_twice() {
 
 show_counters() { look_twice; echo "efa $ports $before $after"; }
 
-# Print the logs, one in a line, some of which may not be there.
+# Print the logs, one in a line, some of which may not be there. The pattern does not match itself: a process that runs
+# this has it in its environment.
 list_logs() {
   list_ray_folders | while IFS= read -r folder; do
     set -- "$folder"/session_latest/logs
     [ ! -d "$1" ] || printf '%s\n' "$1"/worker*.out "$1"/worker*.err "$1"/job-driver-*.log
   done
-  for process in $(grep -ls 'NCCL_DEBUG=' /proc/[0-9]*/environ); do
+  for process in $(grep -ls 'NCCL_DEBUG[=]' /proc/[0-9]*/environ); do
     readlink "${process%environ}fd/1"; readlink "${process%environ}fd/2"
   done 2>/dev/null
 }

@@ -2,11 +2,11 @@
 # needs: seconds
 
 # A client that does not know JSON prints nothing but its usage, on stderr. A second look that could take too long for
-# the question is left out.
+# the question is left out. The pattern does not match itself: a process that runs this has it in its environment.
 show_ras() {
   command -v ncclras >/dev/null || return 127
   set -- -f json -t "$seconds"
-  address=$(grep -ahos 'NCCL_RAS_ADDR=[][A-Za-z0-9.:_-]*' /proc/[0-9]*/environ | head -n 1)
+  address=$(grep -ahos 'NCCL_RAS_ADDR[=][][A-Za-z0-9.:_-]*' /proc/[0-9]*/environ | head -n 1)
   address=${address#*=}
   case $address in
   *:*)
