@@ -1,0 +1,82 @@
+"""Pods with processors of their own, on one machine: they take none of it, and are as slow as they were alone.
+
+The pods of a cluster do not share processors with the machine that asks them. A `Recorder` runs what each pod is asked
+here, one at a time, and keeps the output and the median of the time that it took. Then `Elsewhere` lets the loopback
+API send that output after that time; kubectl, the API and what is measured run as ever.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple
+
+from tests.loopback import kubernetes
+from training_monitor.core.results import CommandResult
+from training_monitor.targets.transport import LocalTransport
+
+NONCE = re.compile(rb"_nonce='?([0-9a-f]{24})")
+TIMES = 7
+
+
+class Said(NamedTuple):
+    """What a pod printed, the nonce of its script, and how many seconds it took alone."""
+
+    output: bytes
+    nonce: bytes
+    seconds: float
+
+
+class Recorder(LocalTransport):
+    """Runs here what is asked of `pods`, alone."""
+
+    def __init__(self, pods: Mapping[str, kubernetes.Pod]) -> None:
+        self.pods, self.said, self._alone = pods, dict[str, Said](), threading.Lock()
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None, **more: Any) -> CommandResult:
+        if input is None:
+            return super().run(argv, timeout=timeout, **more)
+        at, taken = argv.index("--"), []
+        pod = self.pods[argv[at - 1]]
+        there = ["env", "-i", "-C", str(pod.root), *(f"{name}={value}" for name, value in pod.environment().items())]
+        with self._alone:
+            for _ in range(TIMES):
+                begun = time.perf_counter()
+                result = super().run([*there, *kubernetes.NO_PROCESSES, *argv[at + 1 :]], timeout=timeout, input=input)
+                taken.append(time.perf_counter() - begun)
+        [nonce] = NONCE.findall(input.encode())
+        self.said[pod.name] = Said(result.stdout.encode(), nonce, statistics.median(taken))
+        return result
+
+
+class Elsewhere(kubernetes.Execution):
+    """A command of a recorded pod."""
+
+    said: ClassVar[Mapping[str, Said]] = {}
+
+    def run(self) -> None:
+        script, messages = b"", self.web_socket.messages()
+        if "stdin" in self.streams:
+            said = self.said[self.pod.name]
+            while not (nonce := NONCE.search(script)):
+                script += next(messages)[1:]
+            time.sleep(said.seconds)
+            self.web_socket.send(kubernetes.STDOUT, said.output.replace(said.nonce, nonce[1]))
+        self.web_socket.finish(kubernetes.exit_status(0))
+        deque(messages, maxlen=0)  # unread input would make the kernel reset the connection
+
+
+@contextmanager
+def elsewhere(said: Mapping[str, Said]) -> Iterator[None]:
+    """Let the recorded pods run elsewhere during the block."""
+    Elsewhere.said, before = said, kubernetes.Execution
+    kubernetes.Execution = Elsewhere  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        kubernetes.Execution = before  # type: ignore[misc]
