@@ -125,7 +125,13 @@ def test_what_can_no_longer_be_asked_says_how_it_ended(command: str, train: Pod)
     end(train, "killed for memory")
     done = run_command(command, train.name)
     assert done.returncode == 3 and f"pod {train.name} is Failed: OOMKilled (exit code 137, at " in done.stderr, done
-    assert "taken for" not in done.stderr
+    assert done.stderr.count("is Failed") == 1 and "taken for" not in done.stderr
+
+
+def test_the_check_of_an_ended_pod_does_not_tell_what_a_search_covers(train: Pod) -> None:
+    end(train, "killed for memory")
+    done = run_command("check", train.name)
+    assert done.returncode == 1 and "step" in done.stdout and not done.stderr, done
 
 
 def test_a_container_that_has_ended_beside_others_says_how(kube: KubernetesApi, subtests: pytest.Subtests) -> None:

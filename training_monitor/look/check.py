@@ -124,7 +124,8 @@ def check_training(
     ]
     left = meant.trainings[MOST_TRAININGS:]
     not_seen = [*meant.not_seen, *(() if jobs else meant.hidden), *_not_looked_at(left)]
-    is_idle = what is None and not before and all(job["state"] in ENDS for job in jobs)
+    was_searched = what is None and not before and not meant.has_ended
+    is_idle = was_searched and all(job["state"] in ENDS for job in jobs)
     remedies = [*siblings.remedies(), *([SEARCHED_FOR] if is_idle else [])]
     return _sum_up(site, jobs, not_seen, remedies, len(left), forgotten)
 
