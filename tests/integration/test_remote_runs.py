@@ -310,6 +310,23 @@ class TestEditing:
         here.runs.edit(run, {"lr": "3"})
         assert set(here.names()) == {"a.json", "control_a.json", *others}
 
+    def test_a_file_system_without_locks_can_be_edited_and_an_unreadable_file_cannot(
+        self, local: Place, here: Folder
+    ) -> None:
+        here.write("a")
+        run, tools, control = here.run("a"), local.folder / "bin", here.path / "control_a.json"
+        tools.mkdir()
+        unreadable = 'case "$*" in *control_a.json) exit 1 ;; esac; exec /usr/bin/head "$@"'  # root can read all
+        local.set_environment({"PATH": f"{tools}:{os.environ['PATH']}"})
+        for tool, script in {"flock": "exit 66", "head": unreadable}.items():
+            (tools / tool).write_text(f"#!/bin/sh\n{script}\n")
+            (tools / tool).chmod(0o700)
+            if tool == "flock":
+                here.runs.edit(run, {"lr": "2"})
+        with pytest.raises(CommandFailed, match="it cannot be read"):
+            here.runs.edit(run, {"lr": "3"})
+        assert parse_control_file(control.read_text())["lr"].value == "2"
+
     def test_editors_here_and_there_lose_nothing_of_one_another(self, here: Folder) -> None:
         variables = {name: {"value": 1.0, "type": "float"} for name in ("a", "b")}
         here.write("run", variables=variables)

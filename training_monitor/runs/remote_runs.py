@@ -281,7 +281,8 @@ class RemoteRuns:
             if state == "written":
                 return edit_id
             if state != "changed":
-                raise CommandFailed(f"{run.control_path!r} was not written: {_reason(state, said)}")
+                hint = "retry the same call" if state == "busy" else None
+                raise CommandFailed(f"{run.control_path!r} was not written: {_reason(state, said)}", hint=hint)
             old = said
         raise CommandFailed(f"{run.control_path!r}: another process is editing the file", hint="retry the same call")
 

@@ -5,16 +5,16 @@
 enter_root() { cd "$root" && [ "$(pwd -P)" = "$root" ] || finish moved; }
 
 # Replace the file $control in $control_folder, where it holds $old ($is_any: whatever it holds), by $new, and read it
-# again. Other editors are kept out by the lock that `top` takes on that machine too, where there is a flock. A file that
-# holds already what is to be written was written by this script, whose answer was lost.
+# again. Other editors are kept out by the lock that `top` takes on that machine too, where flock is installed and can
+# lock folders. A file that already holds $new was written by this script, whose answer was lost.
 edit() {
   enter_root
   cd "./$control_folder" || finish gone
   [ -f "$control" ] || [ ! -e "$control" ] || finish other
   if command -v flock >/dev/null && [ -r . ] && exec 9<.; then
-    n=0; until flock -n 9; do n=$((n + 1)); [ $n -lt 20 ] || finish busy; sleep 0.1; done
+    n=0; while flock -n 9; [ $? = 1 ]; do n=$((n + 1)); [ $n -lt 20 ] || finish busy; sleep 0.1; done
   fi
-  now=$(head -c "$file_bytes" "$control")
+  now=$(head -c "$file_bytes" "$control" 2>/dev/null) || [ ! -e "$control" ] || finish failed 'it cannot be read'
   [ "$now" != "$new" ] || finish written
   [ "$now" = "$old" ] || [ "$is_any" ] || finish changed "$now"
   {
