@@ -4,8 +4,8 @@
 
 Real kubectl, a loopback Kubernetes API and Ray dashboard, pods that are folders of this machine with processes of their
 own. All are measured in turn, so that noise hits them alike; printed are medians and their ratios (goal: 1.3). The pods
-of a cluster have processors of their own, so `bench/own_processors.py` lets them answer what they answered once, after
-the time that it took alone. In the last row of each count, what is asked runs on this machine, beside all else.
+of a cluster have processors of their own, so `bench/own_processors.py` replays their recorded output after the recorded
+time. In the last row of each count, their scripts run on this machine, at the same time as everything else.
 """
 
 from __future__ import annotations

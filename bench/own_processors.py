@@ -1,8 +1,8 @@
-"""Pods with processors of their own, on one machine: they take none of it, and are as slow as they were alone.
+"""Simulate pods that have their own processors: replay the recorded output of their scripts after the recorded time.
 
-The pods of a cluster do not share processors with the machine that asks them. A `Recorder` runs what each pod is asked
-here, one at a time, and keeps the output and the median of the time that it took. Then `Elsewhere` lets the loopback
-API send that output after that time; kubectl, the API and what is measured run as ever.
+The pods of a cluster do not share processors with the machine that queries them. A `Recorder` runs the script of each
+pod on this machine, one at a time, and keeps the output and the median of the durations. During `elsewhere`, the
+loopback API sends that output after that time. kubectl, the API and what is measured run unchanged.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from training_monitor.targets.transport import LocalTransport
 
 NONCE = re.compile(rb"_nonce='?([0-9a-f]{24})")
 TIMES = 7
+LEAST = 0.002  # seconds of `true` in namespaces of its own
 
 
 class Said(NamedTuple):
@@ -33,7 +34,7 @@ class Said(NamedTuple):
 
 
 class Recorder(LocalTransport):
-    """Runs here what is asked of `pods`, alone."""
+    """Run the script of each of `pods` on this machine, one at a time."""
 
     def __init__(self, pods: Mapping[str, kubernetes.Pod]) -> None:
         self.pods, self.said, self._alone = pods, dict[str, Said](), threading.Lock()
@@ -61,7 +62,9 @@ class Elsewhere(kubernetes.Execution):
 
     def run(self) -> None:
         script, messages = b"", self.web_socket.messages()
-        if "stdin" in self.streams:
+        if "stdin" not in self.streams:
+            time.sleep(LEAST)
+        else:
             said = self.said[self.pod.name]
             while not (nonce := NONCE.search(script)):
                 script += next(messages)[1:]
