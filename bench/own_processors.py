@@ -8,14 +8,15 @@ loopback API sends that output after that time. kubectl, the API and what is mea
 from __future__ import annotations
 
 import re
-import statistics
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
+from bench.table import in_turn
 from tests.loopback import kubernetes
 from training_monitor.core.results import CommandResult
 from training_monitor.targets.transport import LocalTransport
@@ -42,16 +43,15 @@ class Recorder(LocalTransport):
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None, **more: Any) -> CommandResult:
         if input is None:
             return super().run(argv, timeout=timeout, **more)
-        at, taken = argv.index("--"), []
+        at = argv.index("--")
         pod = self.pods[argv[at - 1]]
         there = ["env", "-i", "-C", str(pod.root), *(f"{name}={value}" for name, value in pod.environment().items())]
+        words = [*there, *kubernetes.NO_PROCESSES, *argv[at + 1 :]]
+        run_there = partial(super().run, words, timeout=timeout, input=input)
         with self._alone:
-            for _ in range(TIMES):
-                begun = time.perf_counter()
-                result = super().run([*there, *kubernetes.NO_PROCESSES, *argv[at + 1 :]], timeout=timeout, input=input)
-                taken.append(time.perf_counter() - begun)
+            result, seconds = run_there(), in_turn({"script": run_there}, TIMES)["script"]
         [nonce] = NONCE.findall(input.encode())
-        self.said[pod.name] = Said(result.stdout.encode(), nonce, statistics.median(taken))
+        self.said[pod.name] = Said(result.stdout.encode(), nonce, seconds)
         return result
 
 
