@@ -180,7 +180,7 @@ def get_job_listing(
     site = Site.of(target, namespace, transport)
     ray, signs, names = site.ask(ray_jobs.jobs_question(), ray_jobs.signs_question(), process_jobs.jobs_question())
     not_seen = [missed] if (missed := ray_jobs.why_not_listed(ray, signs)) else []
-    if names.failure and names.failure is ray.failure:  # it has ended, for instance
+    if names.failure and names.failure is ray.failure:  # for instance, the target has ended
         not_seen = [NotSeen("jobs", names.failure.what)]
     elif names.failure:
         not_seen.append(NotSeen("process jobs", names.failure.what))

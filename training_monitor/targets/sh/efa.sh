@@ -23,8 +23,8 @@ look_twice() {
 
 show_counters() { look_twice; echo "efa $ports $before $after"; }
 
-# Print the logs, one in a line, some of which may not be there. The pattern does not match itself: a process that runs
-# this has it in its environment.
+# Print the logs, one in a line; some may not exist. This script is in the environment of the shell that runs it, so its
+# pattern must not match itself.
 list_logs() {
   list_ray_folders | while IFS= read -r folder; do
     set -- "$folder"/session_latest/logs

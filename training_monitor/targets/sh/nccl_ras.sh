@@ -2,7 +2,8 @@
 # needs: seconds
 
 # A client that does not know JSON prints nothing but its usage, on stderr. A second look that could take too long for
-# the question is left out. The pattern does not match itself: a process that runs this has it in its environment.
+# the question is left out. This script is in the environment of the shell that runs it, so its pattern must not match
+# itself.
 show_ras() {
   command -v ncclras >/dev/null || return 127
   set -- -f json -t "$seconds"
